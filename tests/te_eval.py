@@ -267,7 +267,7 @@ _FLOAT: dict[str, Callable[..., np.ndarray]] = {
     "sin": np.sin, "cos": np.cos, "tan": np.tan, "sinh": np.sinh, "cosh": np.cosh,
     "tanh": np.tanh, "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan,
     "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh,
-    "softplus": lambda x: np.logaddexp(0, x),
+    "softplus": lambda x: np.logaddexp(0, x), "exp_weight": np.exp,
     "normal_cdf": _by_float(lambda x: math.erfc(-x * math.sqrt(0.5)) / 2),
     "sigmoid": lambda x: 1 / (1 + np.exp(-x)), "atan2": np.arctan2, "fmod": np.fmod,
     "floor": np.floor, "ceil": np.ceil, "trunc": np.trunc, "round": np.rint,

@@ -413,11 +413,31 @@ def test_normal_distribution_has_exact_limits() -> None:
         assert np.isnan(found[-1])
 
 
+@pytest.mark.parametrize("fused", [True, False])
+def test_weights_of_a_softmax_are_accurate(fused: bool) -> None:
+    x = -np.concatenate([np.linspace(0, 1, 40001), np.linspace(1, 87, 40001)]).astype(np.float32)
+    exact = np.exp(x.astype(np.float64))
+    error = np.abs(compute("exp_weight", x, fused=fused) - exact)
+    assert error.max() <= 1.4e-7
+    assert (error / exact).max() <= (4e-7 if fused else 5e-6)
+
+
+def test_weights_of_a_softmax_have_exact_limits() -> None:
+    x = np.array([0, -0.0, -88, -104, -1e9, -np.inf, np.nan], np.float32)
+    for dtype in ("float32", "float64"):
+        found = compute("exp_weight", x.astype(dtype))
+        assert found[:2].tolist() == [1.0, 1.0]
+        assert found[4:6].tolist() == [0.0, 0.0]
+        assert np.isnan(found[6])
+    assert compute("exp_weight", x)[2:6].tolist() == [0.0] * 4
+
+
 def test_expanded_code_is_small() -> None:
     def size(name: str) -> int:
         return sum(not isinstance(n, (Const, Var)) for n in walk(_expanded(name, "float32")[1]))
 
     assert size("exp") <= 22
+    assert size("exp_weight") <= 15
     assert size("sigmoid") <= 27
     assert size("tanh") <= 28
     assert size("log") <= 40

@@ -8,8 +8,9 @@ import pytest
 from tests.conftest import Golden
 from tests.lower.nests import CALLS, IN, OUT, I, J, K, N, copy, count, func, loop, same
 from treadle.expr.nodes import Const, load, select
+from treadle.limits import UNROLLED_STATEMENTS
 from treadle.loop.nodes import Allocate, Buffer, For, If, PrimFunc, Store, shape_of, walk_stmts
-from treadle.lower.unroll_loops import MAX_UNROLLED, unroll_loops
+from treadle.lower.unroll_loops import unroll_loops
 
 LOCAL = Buffer("L", "float32", shape_of(4), "local")
 ZERO = Const.of(0)
@@ -59,7 +60,9 @@ def test_copies_have_variables_and_buffers_of_their_own() -> None:
 
 
 def test_what_grows_too_large_stays_a_loop() -> None:
-    small = unroll_loops(func(unrolled(MAX_UNROLLED, Store(CALLS, (ZERO,), load(IN, (ZERO,))))))
-    assert sum(isinstance(s, Store) for s in walk_stmts(small.body)) == MAX_UNROLLED
-    large = unroll_loops(func(unrolled(MAX_UNROLLED + 1, count(ZERO))))
+    small = unroll_loops(
+        func(unrolled(UNROLLED_STATEMENTS, Store(CALLS, (ZERO,), load(IN, (ZERO,)))))
+    )
+    assert sum(isinstance(s, Store) for s in walk_stmts(small.body)) == UNROLLED_STATEMENTS
+    large = unroll_loops(func(unrolled(UNROLLED_STATEMENTS + 1, count(ZERO))))
     assert sum(isinstance(s, Store) for s in walk_stmts(large.body)) == 1

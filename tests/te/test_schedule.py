@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -325,12 +326,29 @@ def prefetch_panel_once() -> Example:
     return e
 
 
+def trim() -> Example:
+    """Sums of what a row sees: what lies later than one after its number is zero."""
+    a = te.placeholder((10, 12), name="A")
+    seen = te.compute((10, 12), lambda i, j: te.if_then_else(j <= i + 1, a[i, j], 0.0), name="seen")
+    k = te.reduce_axis((0, 12), "k")
+    sums = te.compute((10,), lambda i: te.sum(seen[i, k], axis=k), name="sums")
+    c = te.compute((10,), lambda i: sums[i] * 2.0, name="C")
+    s = te.create_schedule(c.op)
+    outer, _ = s[c].split(s[c].op.axis[0], factor=4)
+    for stage in (s[seen], s[sums]):
+        stage.compute_at(s[c], outer)
+    s[seen].trim(s[seen].op.axis[1], s[seen].op.axis[0], 1, 2)
+    s[sums].trim(k, s[sums].op.axis[0], 1, 2)
+    return Example(s, [a, c])
+
+
 PRIMITIVES: list[Callable[[], Example]] = [
     split_by_factor, split_in_parts, split_of_a_split, fuse, fuse_and_split, reorder,
     reorder_inner_before_outer, tile, vectorize, unroll, parallel, pragma, peel, compute_at,
     compute_at_a_tile, compute_inline, compute_root, set_scope, cache_read, cache_write, rfactor,
     rfactor_of_the_whole_axis, prefetch, prefetch_panel, prefetch_panels_side_by_side,
     prefetch_panel_once, skip_outside, skip_past, fuse_by_name,
+    trim,
 ]  # fmt: skip
 
 
@@ -620,6 +638,27 @@ SKIP_ERRORS: dict[str, Callable[[Example, te.IterVar], None]] = {
         k, e.stage.split(e.i, factor=2), 4
     ),
 }
+
+
+TRIM_ERRORS: dict[str, Callable[[Example, te.IterVar], None]] = {
+    "trim takes an axis of the stage, and another that is of its tensor": lambda e, k: e.stage.trim(
+        k, k, 0
+    ),
+    "trim: i.outer is no axis of C": lambda e, k: e.stage.trim(
+        k, e.stage.split(e.i, factor=2)[0], 0
+    ),
+    "an output is computed whole": lambda e, k: e.stage.trim(e.i, e.j, 0),
+    "trim takes an end of 0 or more, and a multiple of the scale": lambda e, k: e.stage.trim(
+        k, e.i, 0, 3, 2
+    ),
+}
+
+
+@pytest.mark.parametrize("problem", TRIM_ERRORS)
+def test_what_trim_refuses(problem: str) -> None:
+    e = product(8, 40, 12)
+    with pytest.raises(treadle.ScheduleError, match=re.escape(problem)):
+        TRIM_ERRORS[problem](e, e.stage.op.reduce_axis[0])
 
 
 @pytest.mark.parametrize("problem", SKIP_ERRORS)

@@ -9,7 +9,7 @@ falls back to the range of the type wherever arithmetic could wrap. Values witho
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import TypeAlias, cast
 
@@ -48,6 +48,7 @@ from treadle.expr.nodes import (
     int_value,
 )
 from treadle.expr.relations import Relations, has_extreme
+from treadle.expr.scope import Scope
 from treadle.expr.vocabulary import COMPARE_OPS, BinaryOp
 
 _LEAST_INDEX, _LARGEST_INDEX = int(min_value(INDEX)), int(max_value(INDEX))
@@ -190,6 +191,8 @@ class Bounds:
         self.others = [fact for fact in self.facts.items() if not isinstance(fact[0], Var)]
         """What is known of other nodes than variables."""
         self.has_relations = any(_is_relation(e) for e, _ in self.others)
+        self.scope = Scope(self.facts, self.others, has_relations=self.has_relations)
+        """What of this decides about an expression."""
 
     def prove(self, cond: Expr) -> bool | None:
         """Return True or False where the condition is certain, else None."""
@@ -254,6 +257,15 @@ class Bounds:
             has_extreme(affine) and self.plain_sum(affine).hi is None
         ):
             return None
+        terms = affine.terms
+        inside = frozenset().union(*[atom.leaves for atom in terms])
+        known, key = _upper_bounds(self.scope.of(inside)), tuple(terms.items())
+        if key not in known:
+            known[key] = self._searched(affine.like(terms, 0))
+        found = known[key]
+        return None if found is None else found + affine.const
+
+    def _searched(self, affine: Affine) -> int | None:
         if self._relations is None:
             self._relations = _relations_of(tuple(self.facts.items()))
         return self._relations.upper_bound(affine)
@@ -374,6 +386,12 @@ def _is_relation(fact: Expr) -> bool:
 def _never_zero(sum_: Affine) -> bool:
     divisor = math.gcd(*sum_.terms.values())
     return divisor > 1 and sum_.const % divisor != 0
+
+
+@lru_cache(maxsize=1 << 14)
+def _upper_bounds(_scope: Hashable) -> dict[tuple[tuple[Expr, int], ...], int | None]:
+    """Return the upper bounds found so far, by the terms of sums, where a scope is known."""
+    return {}
 
 
 @lru_cache(maxsize=1024)

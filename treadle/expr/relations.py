@@ -53,19 +53,13 @@ class Relations:
         for relation in (*reversed(stated), *_dividends(stated)):  # those of inner loops first
             for atom, coef in relation.terms.items():
                 self._known.setdefault((atom, coef > 0), []).append(relation)
-        self._found: dict[tuple[tuple[Expr, int], ...], int | None] = {}
+        self._related: dict[tuple[Expr, bool], bool] = {}
+        self._replacing: dict[tuple[Expr, bool], list[tuple[Affine, int]]] = {}
 
     def upper_bound(self, s: Affine) -> int | None:
-        """Return a number that the exact value of an index sum never exceeds, None if unknown."""
-        key = tuple(s.terms.items())
-        if key not in self._found:
-            self._found[key] = self._searched(s.like(s.terms, 0))
-        found = self._found[key]
-        return None if found is None else found + s.const
+        """Return a number that the exact value of an index sum never exceeds, None if unknown.
 
-    def _searched(self, s: Affine) -> int | None:
-        """Return the bound of a sum; where there is none, by that of a multiple of it.
-
+        Where no bound of the sum is found it is that of a multiple of it.
         A quotient x // c has relations as c times it: c * (x // c) <= x.
         """
         found = _Search(self, _MOST_SUMS).bound(s, _MOST_STEPS)
@@ -79,6 +73,12 @@ class Relations:
 
     def has_relations(self, product: Expr, from_above: bool) -> bool:
         """True for a term that relations may replace."""
+        key = (product, from_above)
+        if key not in self._related:
+            self._related[key] = self._has_relations(product, from_above)
+        return self._related[key]
+
+    def _has_relations(self, product: Expr, from_above: bool) -> bool:
         parts = factors(product) if product.lanes == 1 else [product]
         related = ((p, from_above) in self._known or _has_implied(p) for p in (product, *parts))
         return len(parts) > 1 or any(related)
@@ -96,15 +96,23 @@ class Relations:
     def smaller_sums(self, s: Affine, product: Expr) -> Iterator[Affine]:
         """Return sums that are never below `s`, with a term replaced by its bound."""
         coef = s.terms[product]
+        key = (product, coef > 0)
+        if key not in self._replacing:
+            self._replacing[key] = list(self._replacements(*key))
+        for relation, unit in self._replacing[key]:
+            times, remainder = divmod(coef, unit)
+            if not remainder:
+                yield s.plus(relation, -times)
+
+    def _replacements(self, product: Expr, from_above: bool) -> Iterator[tuple[Affine, int]]:
+        """Return relations that bound a term, each with its coefficient of the term."""
         for atom, rest in _splits(product):
             if rest and not all(map(self.is_natural, rest)):
                 continue
-            known = list(self._known.get((atom, coef > 0), ()))
-            known += self._limit(atom, coef > 0) if rest else ()
-            for relation in (*known, *self._implied(atom, coef > 0)):
-                times, remainder = divmod(coef, relation.terms[atom])
-                if not remainder:
-                    yield s.plus(_scaled(relation, rest), -times)
+            known = list(self._known.get((atom, from_above), ()))
+            known += self._limit(atom, from_above) if rest else ()
+            for relation in (*known, *self._implied(atom, from_above)):
+                yield _scaled(relation, rest), relation.terms[atom]
 
     def is_natural(self, e: Expr) -> bool:
         """True for an atom that is never negative."""

@@ -7,7 +7,7 @@ makes equal index expressions one node. Other types keep the order their author 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import cast
 
 from treadle.dtype import INDEX, is_integer
@@ -65,9 +65,6 @@ class Simplifier:
         self.bounds = Bounds(ranges)
         self._sums = Sums(Division(self.bounds))
         self.memo: dict[Expr, Expr] = {}
-        self._scope: _Scope | None = None if self.bounds.has_relations else self.bounds.others
-        """What is known of other nodes than variables; None where relations are among it."""
-        self._scopes: dict[frozenset[object], _Scope] = {}
         self._contexts = contexts
         self._branches: dict[tuple[Expr, bool], Simplifier | None] = {}
 
@@ -114,14 +111,12 @@ class Simplifier:
         """True where a node was simplified before under the same bounds of all that is in it.
 
         Its result is in the memo then; else `keys` says under what to remember it, None where
-        more decides it than that: relations, or how many conditions were looked at before.
+        more decides it than that: how many conditions were looked at before.
         """
         keys[node] = None
-        if self._scope is None or node.traits & HAS_LAZY:
+        if node.traits & HAS_LAZY:
             return False
-        inside = node.leaves
-        facts = self.bounds.facts
-        key = keys[node] = (tuple([facts.get(v) for v in inside]), self._known_of(inside))  # type: ignore[call-overload]
+        key = keys[node] = self.bounds.scope.of(node.leaves)
         results = node.simple_of
         if results is None or key not in results:
             return False
@@ -130,16 +125,6 @@ class Simplifier:
         self.memo[node] = result
         self.memo.setdefault(result, result)
         return True
-
-    def _known_of(self, inside: frozenset[object]) -> _Scope:
-        """Return what is known of other nodes than variables, of those made of these leaves."""
-        if not self._scope:
-            return ()
-        found = self._scopes.get(inside)
-        if found is None:
-            found = tuple([fact for fact in self._scope if fact[0].leaves <= inside])
-            self._scopes[inside] = found
-        return found
 
     def _remember(self, node: Expr, key: object, result: Expr) -> None:
         """Keep a result with its node; `None` for the node itself, which must not hold itself."""
@@ -268,7 +253,7 @@ class Simplifier:
     def _logic(self, e: Binary) -> Expr | None:
         """Drop a side that the other decides: i < 4 and i < 8  ->  i < 4."""
         holds = e.op == "and"  # the other side matters only where this one is `holds`
-        are_apart = self._scope is not None and e.a.leaves.isdisjoint(e.b.leaves)
+        are_apart = not self.bounds.has_relations and e.a.leaves.isdisjoint(e.b.leaves)
         for side, rest in ((e.a, e.b), (e.b, e.a)):
             if are_apart:  # neither says anything of the other
                 known = self.bounds.prove(rest)
@@ -296,9 +281,6 @@ class Simplifier:
             values = tuple(cast(Broadcast, p).value for p in parts)
             return broadcast(self._rules(e.with_children(values)), e.lanes)
         return apply_rules(e)
-
-
-_Scope = Sequence[tuple[Expr, Interval]]
 
 
 def _is_constant(e: Expr) -> bool:

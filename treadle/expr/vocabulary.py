@@ -26,11 +26,12 @@ INTRINSICS: Mapping[str, int] = {
     "exp": 1, "log": 1, "log2": 1, "log1p": 1, "expm1": 1, "sqrt": 1, "rsqrt": 1, "erf": 1,
     "sin": 1, "cos": 1, "tan": 1, "sinh": 1, "cosh": 1, "tanh": 1,
     "asin": 1, "acos": 1, "atan": 1, "asinh": 1, "acosh": 1, "atanh": 1, "sigmoid": 1,
-    "normal_cdf": 1, "softplus": 1,
+    "normal_cdf": 1, "softplus": 1, "exp_weight": 1,
     "pow": 2, "atan2": 2, "fmod": 2, "copysign": 2,
     "abs": 1, "floor": 1, "ceil": 1, "trunc": 1, "round": 1, "isnan": 1, "isinf": 1,
     "fma": 3, "popcount": 1, "clz": 1, "bitcast": 1, "not": 1,
 }  # fmt: skip
 """Pure functions a `Call` may name, with their arity. `round` is half to even, `not` is logical,
-`bitcast` reinterprets equal-sized types, `abs` of the smallest integer is itself. Instructions that
-not every machine has are no such functions: an `Apply` holds one."""
+`bitcast` reinterprets equal-sized types, `abs` of the smallest integer is itself. `exp_weight` is
+`exp` of what is at most 0, and may be 0 where that is nothing next to 1. Instructions that not
+every machine has are no such functions: an `Apply` holds one."""

@@ -110,7 +110,8 @@ class TensorType:
     @property
     def static_shape(self) -> tuple[int, ...]:
         """The shape as ints. Raises TypeMismatch when a dimension is symbolic."""
-        return known_sizes(self.shape, f"the shape of {self}")
+        known = tuple(d for d in self.shape if isinstance(d, int))
+        return known if len(known) == self.ndim else known_sizes(self.shape, f"the shape of {self}")
 
     @property
     def elements(self) -> Dim:

@@ -12,6 +12,7 @@ from contextlib import ExitStack
 
 from treadle.errors import ScheduleError
 from treadle.expr.nodes import Expr, Var, int_value
+from treadle.limits import VECTOR_LANES
 from treadle.loop.context import Context
 from treadle.loop.domains import ZERO
 from treadle.loop.nodes import For, Stmt
@@ -20,9 +21,6 @@ from treadle.loop.required import greatest, inside_border, least
 from treadle.loop.stores import Stores
 from treadle.te.operations import IterVar
 from treadle.te.stage import Stage
-
-_MOST_LANES = 64
-"""Iterations: longer inner loops of a border are not vectors."""
 
 
 def peeled(stage: Stage, box: Box, context: Context) -> tuple[list[Box], Box]:
@@ -68,6 +66,6 @@ def plain_nest(stage: Stage, box: Box, stores: Stores) -> Stmt:
         body = stores.element(stage, values, "whole")
     for position, (var, extent) in enumerate(reversed(opened)):
         lanes = int_value(extent)
-        wide = position == 0 and lanes is not None and lanes <= _MOST_LANES
+        wide = position == 0 and lanes is not None and lanes <= VECTOR_LANES
         body = For(var, extent, "vectorized" if wide else "serial", body)
     return body

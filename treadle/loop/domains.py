@@ -15,7 +15,7 @@ from treadle.expr.nodes import Const, Expr, ExprLike, Var, int_value
 from treadle.expr.simplify import Simplifier
 from treadle.expr.traversal import has_division, substitute
 from treadle.loop.regions import Box, Span, index_span
-from treadle.te.loops import Fuse, Split, root_values
+from treadle.te.loops import Fuse, Split, Trim, root_values
 from treadle.te.operations import IterVar
 from treadle.te.stage import Stage
 
@@ -189,6 +189,17 @@ def _joint_step(outer: Span, inner: Span, factor: int) -> int:
     parts = [(outer, factor), (inner, 1)]
     steps = (f * span.step for span, f in parts if int_value(span.extent) != 1)
     return gcd(*steps) or 1
+
+
+def trimmed(extent: Expr, start: Expr, along: Span, trim: Trim) -> Expr:
+    """Return the extent of an axis from `start` on that ends where another one does."""
+    per = trim.multiple // trim.scale
+    last = along.start + along.extent - 1
+    count = (last + trim.ahead + trim.multiple) // trim.multiple
+    whole = int_value(extent)
+    if whole is not None and whole % per == 0 and int_value(start) == 0:
+        return ex.minimum(count, whole // per) * per
+    return ex.maximum(ex.minimum(extent, count * per - start), 0)
 
 
 def is_started(stage: Stage, axis: IterVar, bound: dict[IterVar, Expr]) -> bool:

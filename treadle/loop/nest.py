@@ -15,7 +15,7 @@ from treadle.expr.conditions import all_of
 from treadle.expr.nodes import Expr, Var, int_value
 from treadle.loop.attach import Attached
 from treadle.loop.context import Context
-from treadle.loop.domains import ZERO, Nest, is_split_evenly, is_started, relax
+from treadle.loop.domains import ZERO, Nest, is_split_evenly, is_started, relax, trimmed
 from treadle.loop.memory import Memory
 from treadle.loop.nodes import Allocate, Buffer, For, Stmt, seq
 from treadle.loop.prefetch import matters, prefetches
@@ -52,6 +52,9 @@ class NestBuilder:
         base = {a: s.start for a, s in box.items()} | {a: a.start for a in op.reduce_axis}
         roots = {a: s.extent for a, s in box.items()}
         roots |= {a: simplify(a.extent) for a in op.reduce_axis}
+        for axis, trim in stage.trimmed.items():
+            start = box[axis].start if axis in box else axis.start
+            roots[axis] = simplify(trimmed(roots[axis], start, box[trim.along], trim))
         return self._enter(stage, 0, Nest(base=base, roots=roots))
 
     def _enter(self, stage: Stage, k: int, nest: Nest) -> Stmt:

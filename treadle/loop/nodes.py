@@ -34,6 +34,10 @@ from treadle.expr.traversal import walk
 ForKind = Literal["serial", "parallel", "vectorized", "unrolled", "thread"]
 Scope = Literal["global", "local", "shared", "workspace"]
 
+ALIGNMENT = 64
+"""Bytes: buffers that a kernel is called with, and those of its workspace, start at a multiple of
+them. TD_ALIGNMENT of the native runtime."""
+
 
 @dataclass(slots=True, eq=False)
 class Buffer:
@@ -50,7 +54,7 @@ class Buffer:
     shape: tuple[Expr, ...]
     scope: Scope = "global"
     strides: tuple[Expr, ...] | None = None
-    align: int = 64
+    align: int = ALIGNMENT
 
     def __str__(self) -> str:
         return _buffer_text(self, self.shape)

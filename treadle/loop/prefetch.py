@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import reduce
 from itertools import product as cartesian
+from itertools import starmap
 from math import prod
 
 from treadle.expr import nodes as ex
@@ -15,6 +16,7 @@ from treadle.expr.nodes import Const, Expr, Var, int_value
 from treadle.expr.simplify import Simplifier
 from treadle.expr.traversal import reads_memory, rewrite, substitute, walk
 from treadle.expr.vocabulary import DIVISIONS, HAS_DIVISION
+from treadle.limits import TILES_OF_PANEL, UNROLLED_PREFETCHES
 from treadle.loop import nodes as lp
 from treadle.loop.domains import ZERO, Nest, relax
 from treadle.loop.memory import Memory
@@ -23,11 +25,6 @@ from treadle.loop.regions import Box, Span, index_span
 from treadle.te.loops import AxisNote, Panel, Tiles, ceil_div, position, product
 from treadle.te.operations import ComputeOp, IterVar, Tensor
 from treadle.te.stage import Stage
-
-MOST_LINES = 64
-"""Prefetches of one iteration up to which they are written one after the other."""
-TILES_OF_MANY = 8
-"""Tiles that share a panel where it is not known how many: more would only fetch lines twice."""
 
 
 def matters(stage: Stage, note: AxisNote | None, nest: Nest, known: Simplifier) -> Expr:
@@ -70,12 +67,19 @@ def _panel(stage: Stage, panel: Panel, box: Box, memory: Memory, known: Simplifi
     tile, count = _tile_number(panel.tiles)
     made: list[Stmt] = []
     memo: dict[Expr, Expr] = {}
+    done: list[dict[Expr, Expr]] = [{} for _ in start]  # by dimension: places differ in one or two
+
+    def element(d: int, index: Expr) -> Expr:
+        if index not in done[d]:
+            at = known.run(substitute(index, first, memo) - start[d])
+            done[d][index] = _defined(at, known)
+        return done[d][index]
+
     for read in dict.fromkeys(memory.reads(stage, source)):
         if any(map(reads_memory, read)):  # past the end nothing says where the next tile reads
             continue
         for place in _shares(stage, panel, read, tile, count, box, memory, known):
-            at = (substitute(i, first, memo) - o for i, o in zip(place, start, strict=True))
-            made.append(Prefetch(buffer, tuple(_defined(known.run(i), known) for i in at)))
+            made.append(Prefetch(buffer, tuple(starmap(element, enumerate(place)))))
     if not panel.once:
         return made
     needed = known.run(substitute(ex.binary("eq", tile, 0), first))
@@ -145,7 +149,7 @@ def _shares(
         steps = [a for a in op.reduce_axis if int_value(box[a].extent) == 1]
         line = memory.line_of(panel.tensor.dtype)
         return _part_of_run(panel.tensor, place[:inner], steps, tile, count, line)
-    share = -(-apart[side] // (count or TILES_OF_MANY))
+    share = -(-apart[side] // (count or TILES_OF_PANEL))
     chosen = [ex.minimum(tile * share + k, apart[side] - 1) for k in range(share)]
     zeros = [ZERO] * (len(place) - 1)
     return [
@@ -173,7 +177,7 @@ def _part_of_run(
     if not elements or not steps or not axes:
         return []
     width = elements // steps
-    part = -(-width // (count or TILES_OF_MANY))
+    part = -(-width // (count or TILES_OF_PANEL))
     if part > line:
         return []
     at = (ex.minimum(tile, width // part) * steps + position(axes)) * part
@@ -297,8 +301,8 @@ def _lines(
             loops.append((line, iterations))
             index = index + line * step
         at.append(index)
-    total = prod(int_value(n) or MOST_LINES for _, n in loops)
-    kind: lp.ForKind = "unrolled" if total < MOST_LINES else "serial"
+    total = prod(int_value(n) or UNROLLED_PREFETCHES for _, n in loops)
+    kind: lp.ForKind = "unrolled" if total < UNROLLED_PREFETCHES else "serial"
     stmt: Stmt = Prefetch(buffer, tuple(at))
     for line, iterations in reversed(loops):
         stmt = For(line, iterations, kind, stmt)

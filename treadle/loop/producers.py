@@ -30,8 +30,8 @@ class Producers:
     context: Context
     memory: Memory
     attached: Attached
-    past_end: dict[int, set[IterVar]] = field(default_factory=dict)
-    """By stage id: the axes along which it is being computed past the end of its tensor."""
+    past_end: dict[int, tuple[IterVar, ...]] = field(default_factory=dict)
+    """By stage id: the axes, in order, along which it is computed past the end of its tensor."""
 
     def boxes(self, stage: Stage, k: int, nest: Nest, threads: Threads) -> dict[int, Box]:
         """Return the box of every stage that is computed inside leaf `k` of `stage`, by its id."""
@@ -65,7 +65,7 @@ class Producers:
         whole = (Span(ZERO, a.extent) for a in op.axis)
         box = {a: s or w for a, s, w in zip(op.axis, spans, whole, strict=True)}
         past_end |= {a for a in producer.rounded if int_value(box[a].extent) is None}
-        self.past_end[id(producer)] = past_end
+        self.past_end[id(producer)] = tuple([a for a in op.axis if a in past_end])
         return box | {a: whole_tile(box[a], known) for a in past_end}
 
     def _read_past_end(self, reader: Stage, producer: Stage) -> set[IterVar]:

@@ -7,12 +7,10 @@ from collections.abc import Callable
 
 from treadle.expr import nodes as ex
 from treadle.expr.nodes import Const, Expr, int_value
+from treadle.limits import REMAINDER_CASES
 from treadle.loop.context import Context
 from treadle.loop.nodes import If, Stmt
 from treadle.te.loops import AxisNote, Split
-
-_MOST_CASES = 16
-"""Lengths: a longer unrolled remainder is one loop of symbolic extent."""
 
 Body = Callable[[Expr], Stmt]
 """What is inside of the outer loop of a split, for an extent of its inner loop."""
@@ -54,7 +52,7 @@ def _remainder(
     if n is not None and f is not None:
         return body(Const.of(n - (-(-n // f) - 1) * f))
     rest = context.simplify(whole - outer * factor)
-    if f is not None and f <= _MOST_CASES and note is not None and note.kind == "unrolled":
+    if f is not None and f <= REMAINDER_CASES and note is not None and note.kind == "unrolled":
         return _each_length(rest, f, context, body)
     return body(context.simplify(ex.minimum(rest, factor)))
 

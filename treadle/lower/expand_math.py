@@ -38,6 +38,7 @@ from treadle.lower.math.exponential import (
     cosh_f64,
     exp_f32,
     exp_f64,
+    exp_weight_f32,
     expm1_f32,
     expm1_f64,
     sigmoid_divisor_by_lookup_f32,
@@ -71,6 +72,7 @@ from treadle.lower.math.power import (
 
 _FLOAT32: Mapping[str, Callable[[Expr], Expr]] = {
     "exp": exp_f32,
+    "exp_weight": exp_weight_f32,
     "log": log_f32,
     "log2": log2_f32,
     "log1p": log1p_f32,
@@ -85,6 +87,7 @@ _FLOAT32: Mapping[str, Callable[[Expr], Expr]] = {
 
 _UNARY: Mapping[str, Callable[[Expr, bool], Expr]] = {
     "exp": exp_f64,
+    "exp_weight": exp_f64,
     "log": log_f64,
     "log2": log2_f64,
     "log1p": log1p_f64,

@@ -30,9 +30,9 @@ from treadle.expr.nodes import Const, Expr, Var, int_value
 from treadle.expr.simplify import Simplifier
 from treadle.expr.traversal import reads_memory, rewrite, uses, walk
 from treadle.expr.vocabulary import DIVISIONS, HAS_DIVISION
+from treadle.limits import VECTOR_LANES
 from treadle.loop import nodes as lp
 from treadle.loop.nodes import Allocate, Buffer, For, If, Let, PrimFunc, Seq, Stmt, Store
-from treadle.lower.vectorize_loops import MAX_LANES
 
 
 def mask_tails(func: PrimFunc, *, least_masked: int = 0) -> PrimFunc:
@@ -100,7 +100,7 @@ class _Masker:
         """Return a vectorized loop as masked vectors, None where it is none or needs no mask."""
         extent = loop.extent
         most = known.bounds.of_sum(decompose(extent)).hi
-        if most is None or not 1 < most <= MAX_LANES:
+        if most is None or not 1 < most <= VECTOR_LANES:
             return None
         if int_value(extent) is not None:
             if not any(isinstance(s, If) and uses(s.cond, loop.var) for s in _all(loop.body)):

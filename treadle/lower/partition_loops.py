@@ -23,11 +23,11 @@ from treadle.expr.facts import Around, Facts, Holding, Iterating
 from treadle.expr.intervals import Interval
 from treadle.expr.nodes import Const, Expr, Var, int_value
 from treadle.expr.traversal import substitute, uses
+from treadle.limits import LOOP_PARTS
 from treadle.loop import nodes as lp
 from treadle.loop.nodes import For, If, PrimFunc, Stmt, Store
 from treadle.lower.simplify_loops import simplify_inside, simplify_loops
 
-_MAX_PARTS = 4
 _CUTTABLE = ("serial", "unrolled", "vectorized")
 
 
@@ -65,7 +65,7 @@ def _cut(loop: For, func: PrimFunc, around: Around) -> list[Stmt] | None:
     inner = _inner_ranges(loop.body)
     found = (t for c in _conditions(loop.body) for t in thresholds(c, loop.var, inner))
     cuts = sorted({t for t in found if 0 < t < n})
-    return None if len(cuts) >= _MAX_PARTS else cut_loop(loop, cuts, func.sizes, around)
+    return None if len(cuts) >= LOOP_PARTS else cut_loop(loop, cuts, func.sizes, around)
 
 
 def cut_loop(loop: For, cuts: list[int], sizes: Sequence[Var], around: Around) -> list[Stmt] | None:

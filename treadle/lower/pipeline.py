@@ -14,6 +14,7 @@ from dataclasses import replace
 from functools import partial
 
 from treadle.expr.references import Instruction
+from treadle.limits import VECTOR_LANES
 from treadle.loop.nodes import PrimFunc, func_text, verify
 from treadle.lower.expand_intrinsics import expand_intrinsics
 from treadle.lower.expand_math import expand_math
@@ -79,20 +80,22 @@ LOWER = pipeline(
 
 def lowering(
     least_masked: int = 0,
+    chunk: int = VECTOR_LANES,
     lookups: Sequence[Instruction] = (),
     is_kept: Callable[[Instruction], bool] = lambda _: False,
 ) -> Pipeline[PrimFunc]:
     """Return `LOWER` for a target.
 
     Its vector loads and stores leave out elements of `least_masked` bytes and more by a mask (0:
-    none). `lookups` are its instructions that pick a word by an index; `is_kept` tells whether its
-    back end writes an intrinsic.
+    none). Long vectorized loops are cut into vectors of `chunk` lanes. `lookups` are its
+    instructions that pick a word by an index; `is_kept` tells whether its back end writes an
+    intrinsic.
     """
     bound: dict[str, Callable[[PrimFunc], PrimFunc]] = {
         "expand_intrinsics": partial(expand_intrinsics, is_kept=is_kept),
         "expand_math": partial(expand_math, lookups=lookups),
         "mask_tails": partial(mask_tails, least_masked=least_masked),
-        "vectorize_loops": partial(vectorize_loops, least_masked=least_masked),
+        "vectorize_loops": partial(vectorize_loops, least_masked=least_masked, chunk=chunk),
     }
     return _bound(LOWER, bound)
 

@@ -19,9 +19,8 @@ from treadle.expr.nodes import Const, Expr, Var, int_value
 from treadle.expr.simplify import Simplifier
 from treadle.expr.traversal import free_vars
 from treadle.loop import nodes as lp
-from treadle.loop.nodes import Allocate, Buffer, If, Prefetch, PrimFunc, Seq, Stmt, Store
+from treadle.loop.nodes import ALIGNMENT, Allocate, Buffer, If, Prefetch, PrimFunc, Seq, Stmt, Store
 
-_ALIGN = 64
 _ONE: Expr = Const.of(1)
 
 
@@ -55,7 +54,7 @@ def plan_workspace(func: PrimFunc) -> PrimFunc:
     known = Simplifier({v: Interval(0, None) for v in func.sizes})
     for buffer, share in _open_buffers(func.body, func.sizes):
         offsets[buffer.name] = total
-        size = (buffer.shape[0] * itemsize(buffer.dtype) + (_ALIGN - 1)) // _ALIGN * _ALIGN
+        size = (buffer.shape[0] * itemsize(buffer.dtype) + (ALIGNMENT - 1)) // ALIGNMENT * ALIGNMENT
         total = known.run(size * share + total)
     attrs = {**func.attrs, "workspace_offsets": offsets}
     return replace(func, workspace_bytes=total, attrs=attrs)
@@ -113,7 +112,7 @@ def _life(buffer: Buffer, parts: tuple[Stmt, ...], *, outermost: bool) -> _Life:
     uses = [i for i, part in enumerate(parts) if _mentions(part, buffer)]
     first, last = (uses[0], uses[-1]) if uses and outermost else (0, len(parts))
     nbytes = max(count, 1) * itemsize(buffer.dtype)
-    return _Life(buffer, -(-nbytes // _ALIGN) * _ALIGN, first, last)
+    return _Life(buffer, -(-nbytes // ALIGNMENT) * ALIGNMENT, first, last)
 
 
 def _mentions(stmt: Stmt, buffer: Buffer) -> bool:

@@ -22,13 +22,12 @@ from treadle.expr.conditions import all_of, conjuncts
 from treadle.expr.facts import Around, Holding, Iterating
 from treadle.expr.nodes import Const, Expr, Var, int_value
 from treadle.expr.traversal import has_lazy_select, reads_memory, substitute, uses, walk
+from treadle.limits import GUARDED_PARTS, GUARDS
 from treadle.loop import nodes as lp
 from treadle.loop.nodes import For, If, PrimFunc, Stmt
 from treadle.lower.partition_loops import around_inner, cut_loop, partition_loops, threshold
 from treadle.lower.simplify_loops import simplify_loops
 
-_MOST_PARTS = 3
-_MOST_GUARDS = 8
 _TRUE = Const.of(True, "bool")
 
 
@@ -95,7 +94,7 @@ def _guards(body: Stmt, sizes: Sequence[Var]) -> list[Expr]:
             found.update((c, None) for c in conjuncts(s.cond) if _is_of_indices(c))
         found.update((c, None) for c in _lazy_guards(s))
     guards = [c for c in found if not c.leaves <= {*sizes}]
-    return guards if len(guards) <= _MOST_GUARDS else []
+    return guards if len(guards) <= GUARDS else []
 
 
 def _lazy_guards(s: Stmt) -> Iterator[Expr]:
@@ -134,7 +133,7 @@ def _cuts(loop: For, guards: list[Expr], inner: Mapping[Var, int | None]) -> lis
             place = None if fixed is None else threshold(fixed, loop.var)
             if place is not None and 0 < place < n:
                 found.add(place)
-    return sorted(found) if len(found) < _MOST_PARTS else []
+    return sorted(found) if len(found) < GUARDED_PARTS else []
 
 
 def _extreme(

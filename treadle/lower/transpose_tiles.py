@@ -24,8 +24,12 @@ from treadle.expr.traversal import has_lazy_select, loads, substitute, uses
 from treadle.loop import nodes as lp
 from treadle.loop.nodes import Allocate, Buffer, For, If, PrimFunc, Stmt, Store
 
-_SIDES = (4, 8, 16)
+SIDES = (4, 8, 16)
+"""Rows of the squares that are transposed: networks of shuffles exchange halves again and again, so
+they are powers of two, up to the lanes of the widest vectors."""
 _LEAST_SIDE = 3
+"""Rows of a part of a square from which it is transposed: two are one interleaving of lanes, which
+code generators make of the loads as they are."""
 _ZERO = Const.of(0)
 
 
@@ -72,7 +76,7 @@ def _side(rows: int | None, columns: int | None) -> int | None:
     """Return the side of the square that holds a tile; None for one not worth transposing."""
     if rows is None or columns is None or min(rows, columns) < _LEAST_SIDE:
         return None
-    return next((n for n in _SIDES if n >= max(rows, columns)), None)
+    return next((n for n in SIDES if n >= max(rows, columns)), None)
 
 
 def _is_guarded(value: Expr) -> bool:

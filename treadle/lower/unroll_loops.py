@@ -17,12 +17,10 @@ from treadle.expr.iterations import Iterations
 from treadle.expr.nodes import Expr, Var, int_value
 from treadle.expr.simplify import Simplifier
 from treadle.expr.traversal import rewrite
+from treadle.limits import UNROLLED_STATEMENTS
 from treadle.loop import nodes as lp
 from treadle.loop.nodes import Allocate, Buffer, For, Prefetch, PrimFunc, Seq, Stmt, Store
 from treadle.lower.simplify_loops import Walk, scope_of
-
-MAX_UNROLLED = 8192
-"""Statements an unrolled loop may grow to before it stays a loop."""
 
 
 def unroll_loops(func: PrimFunc) -> PrimFunc:
@@ -39,8 +37,8 @@ def _unrolled(loop: For, known: Simplifier, walk: Walk) -> Stmt:
     body = walk.stmt(body, outside.pop())
     size, unrolled = _size(body), 0
     for s in reversed(loops):
-        size *= int_value(s.extent) or MAX_UNROLLED + 1
-        if size > MAX_UNROLLED:
+        size *= int_value(s.extent) or UNROLLED_STATEMENTS + 1
+        if size > UNROLLED_STATEMENTS:
             break
         unrolled += 1
     kept, loops = loops[: len(loops) - unrolled], loops[len(loops) - unrolled :]

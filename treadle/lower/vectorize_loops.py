@@ -12,6 +12,7 @@ from treadle.expr.affine import decompose
 from treadle.expr.nodes import Const, Expr, Var, int_value
 from treadle.expr.simplify import simplify
 from treadle.expr.traversal import has_vector, loads, substitute, uses
+from treadle.limits import VECTOR_LANES
 from treadle.loop import nodes as lp
 from treadle.loop.nodes import (
     Allocate,
@@ -26,41 +27,40 @@ from treadle.loop.nodes import (
     Store,
 )
 
-MAX_LANES = 64
-"""A wider vectorized loop becomes a loop over vectors of `WIDE_LANES`."""
-WIDE_LANES = 16
 
-
-def vectorize_loops(func: PrimFunc, *, least_masked: int = 0) -> PrimFunc:
+def vectorize_loops(
+    func: PrimFunc, *, least_masked: int = 0, chunk: int = VECTOR_LANES
+) -> PrimFunc:
     """Return `func` without vectorized loops.
 
     Stores under a condition that differs between lanes stay so, as vectors under a mask, where the
     target has masks (`least_masked` is not 0). A loop that cannot be a vector (another condition
-    of lanes, an inner buffer, an inner extent that depends on the lane) runs serially.
+    of lanes, an inner buffer, an inner extent that depends on the lane) runs serially. One too
+    long for a vector becomes a loop over vectors of `chunk` lanes.
     """
 
     def on_stmt(s: Stmt) -> Stmt | None:
         if isinstance(s, For) and s.kind == "vectorized":
-            return _vectorize(s, masks=least_masked > 0)
+            return _vectorize(s, chunk, masks=least_masked > 0)
         return None
 
     return func.with_body(lp.map_stmt(func.body, None, on_stmt))
 
 
-def _vectorize(loop: For, *, masks: bool) -> Stmt:
+def _vectorize(loop: For, chunk: int, *, masks: bool) -> Stmt:
     n = int_value(loop.extent)
     serial = For(loop.var, loop.extent, "serial", loop.body, loop.thread, loop.pragmas)
     if n is None or not _is_vectorizable(loop.body, loop.var, masks=masks):
         return serial
-    if n <= MAX_LANES:
+    if n <= VECTOR_LANES:
         return _lanes(loop.body, loop.var, Const.of(0), n)
-    chunk = Var(f"{loop.var.name}.chunk")
-    body = _lanes(loop.body, loop.var, chunk * WIDE_LANES, WIDE_LANES)
-    main = For(chunk, Const.of(n // WIDE_LANES), "serial", body)
-    if n % WIDE_LANES == 0:
+    number = Var(f"{loop.var.name}.chunk")
+    body = _lanes(loop.body, loop.var, number * chunk, chunk)
+    main = For(number, Const.of(n // chunk), "serial", body)
+    if n % chunk == 0:
         return main
-    done = n - n % WIDE_LANES
-    return lp.seq(main, _lanes(loop.body, loop.var, Const.of(done), n % WIDE_LANES))
+    done = n - n % chunk
+    return lp.seq(main, _lanes(loop.body, loop.var, Const.of(done), n % chunk))
 
 
 def _lanes(body: Stmt, var: Var, base: Expr, lanes: int) -> Stmt:

@@ -92,6 +92,7 @@ def _check_gelu(a: GeluAttrs) -> None:
 
 _erfc = vectorize(math.erfc)
 _TANH_GELU = 2.0 * math.sqrt(2.0 / math.pi)
+"""Twice the factor of the argument: 1 + tanh(a) is 2 / (1 + exp(-2 a))."""
 
 
 def _gelu(a: GeluAttrs, x: Expr) -> Expr:

@@ -41,10 +41,8 @@ from treadle.ops.numeric import (
     numpy_reference,
 )
 from treadle.ops.schedules.attention import attention_cases, schedule_attention
+from treadle.ops.summation import CHAINS
 from treadle.te.operations import Tensor
-
-_CHAINS = 4
-"""How many elements of a row are combined side by side, so that none waits for the one before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +50,12 @@ class AttendAttrs(Attrs):
     """`nan_is_zero`: weights that are no number, as those of a row without keys to see, are 0.
 
     A row of scores that are all -inf has the sum of values weighted by 0, one with a NaN or +inf
-    among its scores is 0.
+    among its scores is 0. `ahead`: weights of keys that come later than so many after their row are
+    0, whatever the values are, and need not be looked at; -1: any key may have a weight.
     """
 
     nan_is_zero: bool = False
+    ahead: int = -1
 
 
 def _infer_attend(attrs: AttendAttrs, scores: Type, values: Type) -> TensorType:
@@ -90,24 +90,24 @@ def _over_keys(
     end. Where there are too few keys, or their number is not known, there is one chain.
     """
     *batch, keys, rows = dims
-    if not isinstance(keys, int) or keys < 2 * _CHAINS:
+    if not isinstance(keys, int) or keys < 2 * CHAINS:
         k = te.reduce_axis((0, keys), "k")
 
         def whole(*i: Expr) -> Expr:
             return combine(read(*i[:-1], k, i[-1]), [k])
 
         return [te.compute_one([*batch, rows], whole, name)]
-    count = keys // _CHAINS
+    count = keys // CHAINS
     r = te.reduce_axis((0, count), "r")
 
     def chain(*i: Expr) -> Expr:
-        return combine(read(*i[:-2], r * _CHAINS + i[-2], i[-1]), [r])
+        return combine(read(*i[:-2], r * CHAINS + i[-2], i[-1]), [r])
 
-    parts = te.compute_one([*batch, _CHAINS, rows], chain, f"{name}.part")
+    parts = te.compute_one([*batch, CHAINS, rows], chain, f"{name}.part")
 
     def joined(*i: Expr) -> Expr:
-        values = [parts[(*i[:-1], c, i[-1])] for c in range(_CHAINS)]
-        values += [read(*i[:-1], k, i[-1]) for k in range(count * _CHAINS, keys)]
+        values = [parts[(*i[:-1], c, i[-1])] for c in range(CHAINS)]
+        values += [read(*i[:-1], k, i[-1]) for k in range(count * CHAINS, keys)]
         return _pairwise(combine, values)
 
     return [parts, te.compute_one([*batch, rows], joined, name, tag=te.KEPT)]
@@ -136,7 +136,7 @@ def _attend(attrs: AttendAttrs, scores: Tensor, values: Tensor) -> list[Tensor]:
         top.append(_without(-np.inf, top[-1], lambda x: x, "attend.level"))
 
     def power(*i: Expr) -> Expr:
-        return te.exp(read(*i) - top[-1][(*i[:-2], i[-1])])
+        return te.exp_weight(read(*i) - top[-1][(*i[:-2], i[-1])])
 
     powers = te.compute_one(dims, power, "attend.exp")
     total = _over_keys(te.sum, lambda *i: powers[i], dims, "attend.sum")
@@ -206,6 +206,13 @@ def _scores_without_keys(keys: int, rows: int) -> np.ndarray:
     return scores
 
 
+def _scores_of_earlier_keys(heads: int, keys: int, rows: int, ahead: int) -> np.ndarray:
+    """Return random scores; -inf for keys later than `ahead` after their row."""
+    scores = np.random.default_rng(1).uniform(-5, 5, (heads, keys, rows)).astype(np.float32)
+    scores[:, np.arange(keys)[:, None] > np.arange(rows) + ahead] = -np.inf
+    return scores
+
+
 attend: Operator[AttendAttrs] = register(
     Operator(
         name="attend",
@@ -233,6 +240,11 @@ attend: Operator[AttendAttrs] = register(
                     inputs={0: _scores_without_keys(keys, 20)},
                 )
                 for keys in (3, 18)
+            ),
+            _example(
+                ((2, 40, 36), (2, 40, 16)),
+                {"ahead": 4},
+                inputs={0: _scores_of_earlier_keys(2, 40, 36, ahead=4)},
             ),
             *half_examples(((2, 30, 20), (2, 30, 16))),
         ),

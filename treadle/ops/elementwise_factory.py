@@ -144,6 +144,7 @@ def float_test(
 
 
 _PAIRS = (((3, 5), (3, 5)), ((2, 3, 4), (4,)), ((3, 1), (1, 5)), ((), (3,)), ((), ()))
+"""Shapes that are equal, or broadcast in each way."""
 
 
 def pair_examples(

@@ -17,6 +17,7 @@ from treadle.expr.nodes import Const, Expr, cast, convert, select
 from treadle.graph.operator import Example, Fusion, Operator, register
 from treadle.graph.size_rules import SizeRule, filled
 from treadle.graph.types import Dim, TensorType, Type, same_dim, tensor_type
+from treadle.limits import RESIZE_TERMS
 from treadle.ops.numeric import accumulator, dims_of
 from treadle.ops.resize_coordinates import (
     ARRAYS,
@@ -40,10 +41,6 @@ from treadle.ops.resize_coordinates import (
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
     if value not in choices:
         raise TypeMismatch(f"{name} {value!r} is not one of {', '.join(choices)}")
-
-
-_WRITTEN_OUT = 4
-"""Up to this many terms of a filter are written as one expression; more become a reduction."""
 
 
 def _infer_resize(attrs: ResizeAttrs, x: Type) -> TensorType:
@@ -194,6 +191,7 @@ _REPEATING = ("asymmetric", "half_pixel", "tf_half_pixel_for_nn", "pytorch_half_
 """Coordinate modes where, by a whole scale, what one input element becomes repeats for all."""
 
 _SAMPLE = 1 << 12
+"""An extent that stands for all: indices repeat long before, and are exact in float32."""
 
 
 def _sample(attrs: ResizeAttrs, axis: ResizedAxis) -> ResizedAxis | None:
@@ -307,7 +305,7 @@ def _weighted(
     def reduced(*i: Expr) -> Expr:
         return te.sum(term(i, t), axis=t)
 
-    element = written_out if length <= _WRITTEN_OUT else reduced
+    element = written_out if length <= RESIZE_TERMS else reduced
     return te.compute_one(
         _resized(x, [axis]), element, name=f"resize{k}", tag=te.KEPT if is_kept else ""
     )
@@ -323,6 +321,7 @@ def _flops_resize(attrs: ResizeAttrs, x: Type) -> Dim:
 
 
 _BILINEAR: dict[str, object] = {"mode": "linear", "sizes": (-1, -1, 7, 5)}
+"""What most examples have in common."""
 
 resize: Operator[ResizeAttrs] = register(
     Operator(

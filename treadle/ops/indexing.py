@@ -41,6 +41,7 @@ def _infer_gather(a: AxisAttrs, data: Type, indices: Type) -> Type:
 
 
 _MOST_SHORT = (1 << 31) - 1
+"""The largest int32."""
 
 
 def position_in(index: Expr, extent: Dim) -> Expr:

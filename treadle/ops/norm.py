@@ -233,6 +233,7 @@ def _numpy_batch_norm(
 
 _VARIANCE = np.array([0.5, 1.0, 4.0], np.float32)
 _CHANNELS = ((3,),) * 4
+"""Shapes of scale, shift, mean and variance."""
 
 batch_norm: Operator[EpsilonAttrs] = register(
     Operator(

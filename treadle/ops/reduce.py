@@ -34,6 +34,7 @@ from treadle.ops.numeric import (
     half_examples,
     in_float64,
 )
+from treadle.ops.summation import CHAINS, LANES, LONG_RUN, TERMS
 from treadle.te.operations import Tensor
 
 Read = Callable[..., Expr]
@@ -41,15 +42,6 @@ Read = Callable[..., Expr]
 
 Combine = Callable[[Expr, list[te.IterVar]], Expr]
 """te.sum, te.prod, te.max or te.min."""
-
-_LANES = 16
-"""Parts of a short contiguous run: as many as the elements of a wide vector register."""
-_LONG = 128
-"""Contiguous runs from this length on are cut into several vectors of parts."""
-_CHAINS = 4
-"""How many vectors of parts a long run is cut into at least: sums that do not wait for others."""
-_TERMS = 128
-"""How many elements one accumulator takes in at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +110,7 @@ def _inner_group(run: _Run, pending: Sequence[int]) -> list[int]:
     terms = 1
     for axis in reversed(pending):
         extent = run.shape[axis]
-        if not isinstance(extent, int) or terms * extent > _TERMS:
+        if not isinstance(extent, int) or terms * extent > TERMS:
             break
         group.insert(0, axis)
         terms *= extent
@@ -136,7 +128,7 @@ def _group(run: _Run, pending: Sequence[int]) -> list[int]:
         if not isinstance(terms, int) or not isinstance(extent, int):
             break
         terms *= extent
-        if terms > _TERMS or (run.is_contiguous(axis) and extent >= _LANES):
+        if terms > TERMS or (run.is_contiguous(axis) and extent >= LANES):
             break
         group.append(axis)
     return group
@@ -174,13 +166,13 @@ def _parts(extent: int, contiguous: bool) -> int:
     A vector of parts is halved again and again: that takes fewer steps than adding one by one.
     """
     if not contiguous:
-        return 1 if extent <= _TERMS else math.ceil(extent / _TERMS)
-    if extent in (2 * _LANES, _LANES, _LANES // 2, _LANES // 4):
+        return 1 if extent <= TERMS else math.ceil(extent / TERMS)
+    if extent in (2 * LANES, LANES, LANES // 2, LANES // 4):
         return extent // 2
-    if extent < _LANES:
+    if extent < LANES:
         return 1
-    step = _LANES * _CHAINS if extent >= _LONG else _LANES
-    return step * math.ceil(extent / (step * _TERMS))
+    step = LANES * CHAINS if extent >= LONG_RUN else LANES
+    return step * math.ceil(extent / (step * TERMS))
 
 
 def _cut(run: _Run, combine: Combine, axis: int, name: str) -> None:

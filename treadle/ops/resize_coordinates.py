@@ -20,6 +20,7 @@ from treadle.errors import TypeMismatch
 from treadle.expr.nodes import Expr, cast, maximum, minimum, select
 from treadle.graph.operator import Attrs
 from treadle.graph.types import Dim, normal_size, same_dim
+from treadle.limits import SCALE_DENOMINATOR
 
 Mode = Literal["nearest", "linear", "cubic"]
 CoordinateMode = Literal[
@@ -139,10 +140,6 @@ def _single(value: Dim) -> float:
     return float(value)
 
 
-_FINEST = 64
-"""Scales that are a multiple of 1 / _FINEST give symbolic extents in closed form."""
-
-
 def scaled_extent(size: Dim, scale: float) -> Dim | None:
     """Return the extent that `scale` makes of `size`: the floor of their product in float32.
 
@@ -151,7 +148,7 @@ def scaled_extent(size: Dim, scale: float) -> Dim | None:
     if isinstance(size, int):
         return int(np.float32(size) * np.float32(scale))
     above, below = float(np.float32(scale)).as_integer_ratio()
-    if below > _FINEST:
+    if below > SCALE_DENOMINATOR:
         return None
     return normal_size(size * above // below if below > 1 else size * above)
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from treadle import dtype as dt
 from treadle import te
+from treadle.cost.sorting import keeps_best
 from treadle.errors import TypeMismatch
 from treadle.expr import nodes
 from treadle.expr.nodes import Expr, ExprLike, cast, load
@@ -31,9 +32,6 @@ from treadle.ops.merge_sort import MergeSort
 from treadle.ops.numeric import ANY, HALVES, check_axis, check_elements, dims_of
 from treadle.ops.schedules.stages import is_much
 from treadle.te.operations import Tensor
-
-_FEW = 1024
-"""Up to this many elements are kept in order while the row is walked; for more it is sorted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,7 +286,8 @@ class _Best:
 def _compute(a: TopkAttrs, x: Tensor) -> list[Tensor]:
     shape = dims_of(x)
     rows = _Rows(shape, a.axis)
-    if isinstance(a.k, int) and 0 < a.k <= _FEW:
+    length = rows.extent if isinstance(rows.extent, int) else None
+    if isinstance(a.k, int) and a.k > 0 and keeps_best(a.k, length):
         order, plane = first_positions(x, rows, a.k, a.largest), 0
     elif isinstance(a.k, int) and isinstance(rows.extent, int):
         order, plane = sorted_positions(x, rows, a.k, a.largest), _passes(rows.extent) % 2

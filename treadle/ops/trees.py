@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from treadle import te
+from treadle.cost.trees import TASK_BLOCKS, TASK_ROWS
 from treadle.dtype import itemsize
 from treadle.errors import TypeMismatch
 from treadle.expr import nodes
@@ -29,10 +30,6 @@ _AT = "uint32"
 """What a walk keeps places as: an index as it is in its register, not extended by a sign."""
 MOST_FEATURES = 1 << 31
 """How many features a node can name."""
-
-_ROWS_OF_A_TASK = 64
-"""Rows that a task leads through the same trees, which stay in the caches meanwhile."""
-_BLOCKS_OF_A_TASK = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,16 +119,16 @@ def _compute(a: TreesAttrs, x: Tensor, words: Tensor, starts: Tensor, steps: Ten
     def build(ins: Sequence[Buffer], outs: Sequence[Buffer]) -> Stmt:
         rows_, words_, starts_, steps_ = ins
         walk = _Walk(a, rows_, words_, starts_, steps_, outs[0], together)
-        tasks = -(-blocks // _BLOCKS_OF_A_TASK)
+        tasks = -(-blocks // TASK_BLOCKS)
 
         def task(number: Expr) -> Stmt:
-            first = number // tasks * _ROWS_OF_A_TASK
-            end = nodes.minimum(first + _ROWS_OF_A_TASK, convert(rows))
-            start = number % tasks * _BLOCKS_OF_A_TASK
-            count = nodes.minimum(convert(_BLOCKS_OF_A_TASK), blocks - start)
+            first = number // tasks * TASK_ROWS
+            end = nodes.minimum(first + TASK_ROWS, convert(rows))
+            start = number % tasks * TASK_BLOCKS
+            count = nodes.minimum(convert(TASK_BLOCKS), blocks - start)
             return loop(count, lambda b: walk.block(start + b, first, end), "block")
 
-        chunks: ExprLike = (rows + _ROWS_OF_A_TASK - 1) // _ROWS_OF_A_TASK
+        chunks: ExprLike = (rows + TASK_ROWS - 1) // TASK_ROWS
         many = is_much((rows, a.trees))
         return loop(chunks * tasks, task, "task", "parallel" if many else "serial")
 

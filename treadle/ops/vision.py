@@ -19,6 +19,7 @@ from treadle.expr.nodes import Const, Expr, ExprLike, cast, int_value
 from treadle.graph.operator import Attrs, Example, Group, Operator, register
 from treadle.graph.size_rules import SizeRule, equal, filled
 from treadle.graph.types import Dim, TensorType, Type, known_sizes, may_agree, same_dim, tensor_type
+from treadle.limits import SAMPLE_TERMS
 from treadle.ops.accumulate import narrowed
 from treadle.ops.numeric import ANY, FLOATS, accumulator, check_elements, dims_of, real_extent
 from treadle.ops.schedules.default import schedule_stage
@@ -31,8 +32,7 @@ Interpolation = Literal["nearest", "linear", "cubic"]
 PaddingMode = Literal["zeros", "border", "reflection"]
 
 TAPS: dict[str, int] = {"nearest": 1, "linear": 2, "cubic": 4}
-_WRITTEN_OUT = 16
-"""Up to this many taps are one expression; more (cubic volumes) become a reduction."""
+"""Elements along an axis that an interpolation reads."""
 _CUBIC = -0.75
 """The free coefficient of cubic convolution (Keys, 1981), as PyTorch and ONNX have it."""
 
@@ -192,7 +192,7 @@ def _compute(a: GridSampleAttrs, x: Tensor, grid: Tensor) -> list[Tensor]:
         weights.append(te.compute_one((taps, *points), _weight(a, at), f"weight{k}"))
     if taps == 1:
         return [*coordinates, *elements, *_nearest(x, elements, points)]
-    made = _sums if taps**spatial > _WRITTEN_OUT else _written_out
+    made = _sums if taps**spatial > SAMPLE_TERMS else _written_out
     return [*coordinates, *elements, *weights, *made(x, elements, weights, points)]
 
 

@@ -93,6 +93,19 @@ class Tiles:
     wrap: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Trim:
+    """An axis ends with another one: `ahead` after the last position computed `along` it.
+
+    The end is rounded up to a `multiple`; a position of the axis stands for `scale` of them.
+    """
+
+    along: IterVar
+    ahead: int
+    multiple: int
+    scale: int
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Panel:
     """What of `tensor` the next tile reads, to be fetched while this one is computed.

@@ -46,6 +46,7 @@ from treadle.te.loops import (
     Panel,
     Split,
     Tiles,
+    Trim,
     position,
 )
 from treadle.te.operations import ComputeOp, ExternOp, IterVar, PlaceholderOp, Tensor
@@ -123,6 +124,21 @@ def _round_up(stage: Stage, axis: IterVar) -> None:
     if stage.is_output:
         raise stage.error("an output ends where its tensor ends")
     stage.rounded.add(axis)
+
+
+def _trim(
+    stage: Stage, axis: IterVar, along: IterVar, ahead: int, multiple: int, scale: int
+) -> None:
+    roots = stage.root_iter_vars
+    if not any(axis is a for a in roots) or along.kind == "reduce" or axis is along:
+        raise stage.error("trim takes an axis of the stage, and another that is of its tensor")
+    if not any(along is a for a in roots):
+        raise stage.error(f"trim: {along.name} is no axis of {stage.name}")
+    if stage.is_output and axis.kind != "reduce":
+        raise stage.error("an output is computed whole")
+    if ahead < 0 or scale < 1 or multiple < 1 or multiple % scale:
+        raise stage.error("trim takes an end of 0 or more, and a multiple of the scale")
+    stage.trimmed[axis] = Trim(along, ahead, multiple, scale)
 
 
 # -- how a loop runs --------------------------------------------------------------------------
@@ -454,6 +470,14 @@ PRIMITIVES: dict[str, Primitive] = {
         _peel, Parameter("axis", AXIS), Parameter("begin", WHOLE), Parameter("end", SIZE)
     ),
     "round_up": _primitive(_round_up, Parameter("axis", AXIS)),
+    "trim": _primitive(
+        _trim,
+        Parameter("axis", AXIS),
+        Parameter("along", AXIS),
+        Parameter("ahead", WHOLE),
+        Parameter("multiple", WHOLE, 1),
+        Parameter("scale", WHOLE, 1),
+    ),
     "compute_at": _primitive(_compute_at, Parameter("place", PLACE)),
     "compute_inline": _primitive(_compute_inline),
     "compute_root": _primitive(_compute_root),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from treadle.errors import ScheduleError
 from treadle.expr.nodes import Expr, ExprLike, int_value
 from treadle.te.intrinsics import Intrinsic, find_intrinsic
-from treadle.te.loops import ROOT, AxisNote, Relation, Scope, Split, Tail, ceil_div, product
+from treadle.te.loops import ROOT, AxisNote, Relation, Scope, Split, Tail, Trim, ceil_div, product
 from treadle.te.operations import ComputeOp, IterVar, Operation, Tensor
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ class Stage:
         self.scope: Scope = ""
         self.peeled: dict[IterVar, tuple[Expr, Expr]] = {}
         self.rounded: set[IterVar] = set()
+        self.trimmed: dict[IterVar, Trim] = {}
         self.is_output = False
         self.become(op)
 
@@ -234,6 +235,21 @@ class Stage:
         after:  for i in vectorized(8): A[i] = X[min(start + i, n - 1)]
         """
         self._do("round_up", axis)
+
+    def trim(
+        self, axis: IterVar, along: IterVar, ahead: int, multiple: int = 1, scale: int = 1
+    ) -> None:
+        """Leave out of `axis` what lies past a diagonal: further than `ahead` after axis `along`.
+
+        Where the stage is computed for positions up to `last` of `along`, `axis` ends before
+        `last + 1 + ahead`, rounded up to `multiple`, and divided by `scale`: a position of it
+        stands for so many. What is left out adds nothing to a reduction; of a data axis nobody
+        reads it, as those that do are trimmed likewise.
+
+        before: for b: for i in 4 * b, ..., 4 * b + 3: for k in range(64): C[i] += A[i, k]
+        after:  for b: for i in ...: for k in range(min(64, 4 * b + 4 + ahead)): C[i] += A[i, k]
+        """
+        self._do("trim", axis, along, ahead, multiple, scale)
 
     # -- where the stage is computed -----------------------------------------------------------
 

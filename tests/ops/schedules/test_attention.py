@@ -3,26 +3,31 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
 from tests.ops.schedules.compiled import check, kernel_of
 from tests.target.kernel import native, pool_of, run
 from tests.targets import MACHINES, with_caches
-from treadle.build.compile import kernels_of
+from treadle.build.compile import compile_model, kernels_of
 from treadle.build.kernel import Kernel
+from treadle.cost.attention import block_vectors, most_scores
 from treadle.cost.memory import rows_side_by_side
 from treadle.graph.interpret import run as interpret
-from treadle.graph.nodes import Function, Var
+from treadle.graph.nodes import Constant, Function, Module, Var
 from treadle.graph.types import TensorType
 from treadle.ops.attention import attend
+from treadle.ops.elementwise import where
 from treadle.ops.matmul import matmul
 from treadle.ops.movement import slice_
 from treadle.ops.norm import softmax
 from treadle.ops.reshaping import reshape, transpose
-from treadle.ops.schedules.attention import block_vectors, most_scores
 from treadle.optimize.pipeline import optimize
+from treadle.target.base import Target
 from treadle.target.parse import parse_target
+from treadle.te.knobs import Config
 
 
 @pytest.mark.parametrize("keys", [1, 7, 8, 33, 130])
@@ -73,6 +78,75 @@ def test_blocks_get_smaller_as_rows_get_longer(machine: str) -> None:
     assert all(v * 16 * n <= most_scores(4) for v, n in zip(found, (64, 1024, 4096), strict=False))
 
 
+def _attention(heads: int, rows: int, keys: int, width: int) -> Function:
+    """Return queries, keys and values, all as float32[heads, n, width], to their attention."""
+    sizes = {"q": rows, "k": keys, "v": keys}
+    q, k, v = (Var(n, TensorType((heads, m, width), "float32")) for n, m in sizes.items())
+    weights = softmax(matmul(q, transpose(k, perm=(0, 2, 1))), axis=2)
+    return Function((q, k, v), matmul(weights, v), "attention")
+
+
+def _fused(function: Function, target: Target) -> Kernel:
+    (kernel,) = kernels_of(optimize(function, target), target)[0]
+    return kernel
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_sums_of_the_largest_tiles_of_scores_stay_in_registers(machine: str) -> None:
+    """A tile of one vector in a block of two took twice the registers that it says."""
+    target = MACHINES[machine]
+    kernel = _fused(_attention(24, 64, 180, 64), target)
+    (tiles,) = [n.candidates for n in kernel.knobs if n.name == "score_tile"]
+    lanes = target.vector_bits // 32
+    widths = {tile[1] for tile in tiles}
+    assert len(widths) > 1
+    for tile in (max(t for t in tiles if t[1] == width) for width in widths):
+        chosen = Kernel(kernel.function, target, Config.of({"score_tile": tile}))
+        found = re.findall(
+            r"matmul\.local\w*: float32\[1, (\d+), (\d+)\] = alloc", chosen.loop_text()
+        )
+        assert found
+        for rows, columns in found:
+            vectors = -(-int(columns) // lanes)
+            assert int(rows) * vectors + vectors < target.vector_registers
+
+
+def _causal(heads: int, rows: int, keys: int, width: int) -> Function:
+    """Return attention in which a row sees the keys up to its own, counted from the last."""
+    sizes = {"q": rows, "k": keys, "v": keys}
+    q, k, v = (Var(n, TensorType((heads, m, width), "float32")) for n, m in sizes.items())
+    seen = np.arange(keys) <= np.arange(rows)[:, None] + keys - rows
+    scores = matmul(q, transpose(k, perm=(0, 2, 1)))
+    scores = where(Constant.of(seen), scores, Constant.of(np.float32(-np.inf)))
+    return Function((q, k, v), matmul(softmax(scores, axis=2), v), "causal")
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_keys_that_no_row_of_a_block_sees_are_left_out(machine: str) -> None:
+    """Of 4 blocks of rows, the first sees a quarter of the keys; two sums and a product end so."""
+    target = MACHINES[machine]
+    kernel = _fused(_causal(12, 128, 128, 64), target)
+    block = 2 * target.lanes()
+    assert re.search(
+        rf"for \w+ in range\(\(\(i1.outer \* {block}\) \+ {block}\)\)", kernel.loop_text()
+    )
+    assert "range(128)" not in kernel.loop_text()
+    whole = Kernel(kernel.function, target, Config.of({"trim": False}))
+    assert whole.loop_text().count("range(128)") >= 2
+
+
+@pytest.mark.parametrize(("rows", "keys"), [(64, 64), (37, 60), (100, 100), (40, 104), (50, 47)])
+def test_unseen_keys_do_not_count(rows: int, keys: int) -> None:
+    function = _causal(3, rows, keys, 20)
+    rng = np.random.default_rng(0)
+    inputs = {
+        p.name: rng.standard_normal(p.type.static_shape).astype("f4") for p in function.params
+    }  # type: ignore[union-attr]
+    (expected,) = interpret(function, inputs)
+    (found,) = compile_model(Module(function, ("y",))).run(inputs)
+    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-5, atol=1e-5)
+
+
 def test_keys_of_a_tile_do_not_evict_each_other() -> None:
     """Those of queries, keys and values side by side are 9 kB apart: 20 rows fit the first cache.
 
@@ -84,7 +158,6 @@ def test_keys_of_a_tile_do_not_evict_each_other() -> None:
     weights = softmax(matmul(q, transpose(k, perm=(0, 2, 1))), axis=2)
     function = Function((x,), matmul(weights, v), "attention")
     zen4 = parse_target("llvm -mtriple=x86_64-linux-gnu -mcpu=znver4 -num-cores=2")
-    kernels, _ = kernels_of(optimize(function, zen4), zen4)
-    (tile,) = [n.value for kernel in kernels for n in kernel.knobs if n.name == "score_tile"]
+    (tile,) = [n.value for n in _fused(function, zen4).knobs if n.name == "score_tile"]
     assert isinstance(tile, tuple)
     assert tile[0] <= rows_side_by_side(4 * 3 * 768, zen4) == 20

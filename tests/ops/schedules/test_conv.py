@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 
 from tests.ops.schedules.compiled import check, kernel_of
+from tests.targets import AVX2
 from tests.targets import AVX512 as TARGET
 from treadle import te
 from treadle.build.kernel import Kernel
@@ -56,9 +57,47 @@ def test_weights_and_the_data_of_single_taps_are_fetched_ahead() -> None:
     for shapes, count in (
         (((1, 4, 7, 7, 16), (4, 4, 1, 1, 16, 16)), 2),
         (((1, 2, 9, 9, 16), (2, 2, 3, 3, 16, 16)), 1),
+        (((1, 2, 3, 3, 16), (2, 2, 3, 3, 16, 16)), 0),  # one position: weights are a stream
     ):
         check("conv2d_nchwc", *shapes, atol=1e-4)
         assert kernel_of(TARGET, "conv2d_nchwc", *shapes).schedule.count("prefetch") == count
+
+
+@pytest.mark.parametrize("size", [14, 28])
+def test_short_steps_take_few_instructions_beside_their_multiply_adds(size: int) -> None:
+    """At most 24 for 12: what decides where another thread of the core issues instructions too."""
+    asm = kernel_of(AVX2, "conv2d_nchwc", (1, 32, size, size, 8), (32, 32, 1, 1, 8, 8)).asm()
+    body = max(loop_bodies(asm), key=lambda lines: sum("vfmadd" in x for x in lines))
+    adds = sum("vfmadd" in x for x in body)
+    assert adds >= 8 * 8  # the channels of a block are written out
+    assert len(body) <= 2 * adds
+
+
+def loop_bodies(asm: str) -> list[list[str]]:
+    """Return the instructions of each innermost loop of a kernel, a jump back to its label last."""
+    found: list[list[str]] = []
+    label, body = "", list[str]()
+    for line in asm.splitlines():
+        if line.startswith(".L") and line.rstrip().split()[0].endswith(":"):
+            label, body = line.split(":")[0], []
+        elif line.startswith("\t") and not line.strip().startswith((".", "#")):
+            body.append(line.strip())
+            if line.split()[0].startswith("j") and line.split()[-1] == label:
+                found.append(body)
+    return found
+
+
+@pytest.mark.parametrize(("channels", "count"), [(32, 0), (128, 1)])
+def test_weights_are_fetched_once_a_block_where_level_2_does_not_hold_them(
+    channels: int, count: int
+) -> None:
+    shapes = (1, channels, 28, 28, 8), (channels, channels, 1, 1, 8, 8)
+    kernel = kernel_of(AVX2, "conv2d_nchwc", *shapes)
+    assert kernel.schedule.count("prefetch") == count
+    bodies = loop_bodies(kernel.asm())
+    body = max(bodies, key=lambda lines: sum("vfmadd" in x for x in lines))
+    adds, fetches = (sum(word in x for x in body) for word in ("vfmadd", "prefetch"))
+    assert fetches * 8 <= adds * count
 
 
 @pytest.mark.parametrize(("size", "fetches"), [(56, True), (7, False)])

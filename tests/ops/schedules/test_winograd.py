@@ -7,11 +7,12 @@ import pytest
 
 from tests.targets import AVX512 as TARGET
 from treadle.build.kernel import Kernel
+from treadle.cost.winograd import WinogradShape
 from treadle.graph.nodes import Function, Var
 from treadle.graph.types import TensorType
 from treadle.loop.nodes import For, Prefetch, sub_stmts, walk_stmts
 from treadle.ops.lowered.conv_winograd import conv2d_winograd_nchwc
-from treadle.ops.schedules.winograd import Plan, WinogradShape, plan_winograd
+from treadle.ops.schedules.winograd import Plan, plan_winograd
 
 
 def plan_of(pixels: int, channels: int) -> Plan:

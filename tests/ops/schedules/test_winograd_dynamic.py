@@ -9,6 +9,7 @@ import pytest
 from tests.targets import AVX512 as TARGET
 from treadle.build.compile import compile_model
 from treadle.build.kernel import Kernel
+from treadle.cost.winograd import WinogradShape
 from treadle.expr.nodes import Var as Symbol
 from treadle.expr.nodes import int_value
 from treadle.graph.interpret import run
@@ -18,7 +19,6 @@ from treadle.loop.nodes import Allocate, walk_stmts
 from treadle.ops import elementwise as ew
 from treadle.ops.conv import ConvAttrs, conv
 from treadle.ops.lowered.conv_winograd_dynamic import conv2d_winograd_dynamic_nchwc
-from treadle.ops.schedules.winograd import WinogradShape
 from treadle.ops.schedules.winograd_dynamic import plan_winograd_dynamic
 
 H, W, N = Symbol("h"), Symbol("w"), Symbol("n")

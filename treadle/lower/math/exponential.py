@@ -71,6 +71,18 @@ def exp_f32_in_range(x: Expr) -> Expr:
     return polynomial(r, (1.0, 1.0, *EXP_F32)) * power
 
 
+def exp_weight_f32(x: Expr) -> Expr:
+    """Return e**x for x of at most 0, by fewer operations: weights of a softmax.
+
+    The error is 2**-22.4 of e**x for x of -10 or more; one float holds ln 2, so that it grows to
+    2**-21.2 at -87 (2**-17.8 where fma rounds twice). Below -87.7 the exponent of the power of two
+    is that of zero, and so is the result.
+    """
+    y = at_least(x, -88.0)
+    n, power = round_scaled(y, 1.0 / LN2)
+    return polynomial(fma(n, -LN2, y), (1.0, 1.0, *EXP_SHORT_F32)) * power
+
+
 def sigmoid_f32(x: Expr) -> Expr:
     """Return 1 / (1 + e**-x), which never decreases; 4 + |x| / 40 ulp; 0 below -88.5."""
     return 1.0 / sigmoid_divisor_f32(x)

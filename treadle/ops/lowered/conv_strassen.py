@@ -13,8 +13,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from treadle import te
 from treadle.errors import TypeMismatch
@@ -75,7 +77,10 @@ def _image(attrs: StrassenImageAttrs, x: TensorType) -> tuple[int, int]:
     return -(-high // attrs.strides[0]), -(-wide // attrs.strides[1])
 
 
-def tiles_of(high: int, wide: int, rows: int, band: int) -> tuple[int, int]:
+Count = TypeVar("Count", int, npt.NDArray[np.int64])
+
+
+def tiles_of(high: int, wide: int, rows: Count, band: Count) -> tuple[Count, Count]:
     """Return the parts of an image, and the tiles of `rows` positions that half a part takes."""
     return -(-high // band), -(-band * wide // (2 * rows))
 

@@ -41,7 +41,9 @@ from treadle.ops.schedules.winograd import schedule_winograd
 from treadle.ops.window import WindowAxis, known, tap_views
 
 KERNEL = 3
+"""Height and width of the windows."""
 TILES = (2, 3, 4)
+"""Heights and widths of the tiles of outputs: rounding errors of larger ones are too large."""
 POINTS: dict[int, tuple[float, ...]] = {3: (1.0,), 4: (1.0,), 5: (0.5, 1.25), 6: (0.625, 1.5)}
 """By the number of points the positive ones; the others are their negatives, infinity, and 0 where
 the number is even."""

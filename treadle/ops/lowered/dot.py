@@ -15,7 +15,7 @@ from math import prod
 import numpy as np
 
 from treadle import te
-from treadle.dtype import bits, is_float, to_numpy
+from treadle.dtype import bits, is_float, itemsize, to_numpy
 from treadle.errors import TypeMismatch
 from treadle.expr.nodes import Expr, cast
 from treadle.graph.operator import Example, Fusion, Operator, register
@@ -36,13 +36,13 @@ from treadle.ops.numeric import dims_of
 from treadle.ops.schedules.dot import schedule_conv_dot, schedule_dense_dot
 from treadle.ops.window import WindowAxis, kernel_axes, known, positions, whole_rules
 
-_STEPS = {"int8": 4, "uint8": 4, "int16": 2, "uint16": 2, "bfloat16": 2}
-"""Steps of a reduction in 32 bits of each type."""
+_SHORT = frozenset({"int8", "uint8", "int16", "uint16", "bfloat16"})
+"""Types of which instructions multiply several and add the products up in a lane of 32 bits."""
 
 
 def steps_in_word(dtype: str) -> int:
     """Return how many elements of a type are multiplied and added at once; 1: others."""
-    return _STEPS.get(dtype, 1)
+    return itemsize("int32") // itemsize(dtype) if dtype in _SHORT else 1
 
 
 def grouped(x: np.ndarray, axis: int) -> np.ndarray:

@@ -25,14 +25,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from treadle import te
+from treadle.dtype import itemsize
 from treadle.errors import TypeMismatch
 from treadle.expr.nodes import Const, Expr, ExprLike, call, int_value, maximum, minimum, select
 from treadle.graph.operator import Attrs, Fusion, Operator, register
 from treadle.graph.types import Dim, TensorType, Type, product_of, tensor_type
+from treadle.loop.nodes import ALIGNMENT
 from treadle.ops.accumulate import product_example
 from treadle.ops.axis_names import product_axes
 from treadle.ops.numeric import element_at, in_float64
 from treadle.ops.schedules.strassen import schedule_dense_strassen, schedule_strassen_blocks
+from treadle.ops.summation import LANES
 
 LEFT = np.array(
     [[1, 0, 0, 1], [0, 0, 1, 1], [1, 0, 0, 0], [0, 0, 0, 1],
@@ -48,11 +51,9 @@ OUT = np.array(
 )  # fmt: skip
 """Factors of the blocks 11, 12, 21, 22 (of A, of B), and of the 7 products for each block of C."""
 PRODUCTS = len(LEFT)
-TRAILER = 16
-"""Elements, a cache line, behind the sums of a row: the first of product 0 and of product 1 is the
-power of two by which results of the upper and of the lower row are scaled."""
-_LANES = 32
-"""Largest values of a row that are kept side by side while it is read."""
+TRAILER = ALIGNMENT // itemsize("float32")
+"""Elements behind the sums of a row, as many as keep rows aligned: the first of product 0 and of
+product 1 is the power of two by which results of the upper and of the lower row are scaled."""
 MANTISSA, NOT_FINITE = 23, 255
 """Bits of the mantissa of a float32, and the exponent of infinity and NaN."""
 
@@ -115,18 +116,19 @@ def _compute_blocks(attrs: StrassenBlocksAttrs, a: te.Tensor) -> list[te.Tensor]
         read = a[(*b, row, k)]
         return read if m == 2 * high else te.if_then_else(row < m, read, 0.0)
 
-    chunks = te.reduce_axis((0, -(-2 * steps // _LANES)), "chunk")
+    wide = 2 * LANES  # largest values that are kept while a row is read
+    chunks = te.reduce_axis((0, -(-2 * steps // wide)), "chunk")
 
     def by_lane(*i: Expr) -> Expr:
         *b, r, down, lane = i
-        k = chunks * _LANES + lane
+        k = chunks * wide + lane
         read = value(b, r, down, k)
-        held = read if 2 * steps % _LANES == 0 else te.if_then_else(k < 2 * steps, read, 0.0)
+        held = read if 2 * steps % wide == 0 else te.if_then_else(k < 2 * steps, read, 0.0)
         # Magnitudes compare as integers do, NaN above all.
         return te.max(call("bitcast", held, dtype="int32") & 0x7FFFFFFF, chunks)
 
-    lanes = te.compute_one((*batch, high, 2, _LANES), by_lane, name="strassen_lane_maxima")
-    lane = te.reduce_axis((0, _LANES), "lane")
+    lanes = te.compute_one((*batch, high, 2, wide), by_lane, name="strassen_lane_maxima")
+    lane = te.reduce_axis((0, wide), "lane")
     largest = te.compute_one(
         (*batch, high, 2), lambda *i: te.max(lanes[(*i, lane)], lane), name="strassen_maxima"
     )

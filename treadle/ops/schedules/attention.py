@@ -13,11 +13,24 @@ and the scores of so many keys that a block does not fit the caches are stored w
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf, prod
+from math import lcm, prod
 
-from treadle.cost.forks import is_worth_forking
+from treadle.cost.attention import (
+    BLOCK_VECTORS,
+    DYNAMIC_KEYS,
+    attention_cycles,
+    block_vectors,
+    most_scores,
+)
+from treadle.cost.forks import HEADS_PER_CORE, is_worth_forking
 from treadle.cost.memory import rows_side_by_side, stack_bytes
-from treadle.cost.registers import Tile, fma_cycles, tile_set_cycles
+from treadle.cost.registers import (
+    Tile,
+    tile_load_cycles,
+    tile_set_cycles,
+    uneven_cycles,
+    vectors_in_flight,
+)
 from treadle.expr.affine import decompose
 from treadle.expr.bounds import Bounds, ranges_when
 from treadle.expr.conditions import all_of
@@ -39,44 +52,11 @@ from treadle.ops.schedules.stages import (
     transposed_axis,
 )
 from treadle.ops.schedules.tiles import tiles_in_registers
+from treadle.ops.summation import CHAINS
 from treadle.target.base import Target
 from treadle.te.knobs import Knobs
 from treadle.te.operations import ComputeOp, IterVar, Tensor
 from treadle.te.stage import Stage
-
-_MOST_VECTORS = 2
-"""Vectors of rows in a block: more would not make the products any cheaper."""
-_BLOCKS = 4
-"""Blocks of a head that lie on the stack together: scores, their powers, queries, values."""
-_CHAINS = 4
-"""So few stretches of a reduction are kept in registers together."""
-_PASSES = 3
-"""What attention costs in products with the values: those, the scores, about as much softmax."""
-_UNEVEN = 1.1
-"""What a remainder costs beyond its cycles: code of its own, and loops that are not the same."""
-_OPEN_TILE = 8
-"""Keys of a register tile at most where their number is dynamic: the last may be wasted in part."""
-_STRIP_VECTORS = 8
-"""Vectors of columns that one row sums side by side, so that none waits for the one before."""
-_TASKS_PER_CORE = 3
-"""Fewer heads than this many per thread are shared out by blocks of rows."""
-
-
-def most_scores(itemsize: int) -> int:
-    """Return how many elements a block of scores has at most, which lies on the stack."""
-    return stack_bytes(_BLOCKS) // itemsize
-
-
-def block_vectors(keys: int, lanes: int, itemsize: int, target: Target) -> int:
-    """Return how many vectors of rows a block has, 0 where not even one fits.
-
-    The scores and their powers share the first cache where that leaves two vectors, and half of
-    the second in any case.
-    """
-    row = keys * itemsize * lanes
-    inner, outer = target.l1_bytes // (2 * row), target.l2_bytes // (4 * row)
-    most = min(outer, most_scores(itemsize) // (keys * lanes), _MOST_VECTORS)
-    return max(0, min(most, max(2, inner)))
 
 
 def attention_cases(group: Group, target: Target) -> list[Expr]:
@@ -106,7 +86,7 @@ def _most_keys(lanes: int, itemsize: int, target: Target) -> int:
     It is half of what the scores would leave room for: the values of a head lie in the cache, too.
     """
     most = most_scores(itemsize) // lanes
-    while most > 1 and block_vectors(most, lanes, itemsize, target) < _MOST_VECTORS:
+    while most > 1 and block_vectors(most, lanes, itemsize, target) < BLOCK_VECTORS:
         most //= 2
     return max(1, most // 2)
 
@@ -118,7 +98,7 @@ def schedule_attention(group: Group, target: Target, knobs: Knobs) -> None:
     axes = None if parts is None else _result_axes(parts)
     most = 0 if parts is None or axes is None else _vectors_of(group, parts, axes, target)
     if parts is not None and axes is not None and _has_one_row(group, parts, axes):
-        _schedule_one_row(parts, axes, lanes_of(parts.product, target), knobs)
+        _schedule_one_row(parts, axes, lanes_of(parts.product, target), target, knobs)
         return
     if parts is None or axes is None or not most:
         for stage in live_stages(group.schedule):
@@ -129,9 +109,11 @@ def schedule_attention(group: Group, target: Target, knobs: Knobs) -> None:
     vectors = knobs.option("block", most, range(1, most))
     nest = _place_result(group, parts, axes, vectors, target, knobs)
     _place_softmax(parts, nest, lanes, knobs)
-    _place_scores(parts, nest, vectors, lanes, target, knobs)
+    keys_of_tile = _place_scores(parts, nest, vectors, lanes, target, knobs)
     if is_open:
         _round_up(parts)
+    elif group.attrs.ahead >= 0 and knobs.flag("trim", default=True):
+        _trim(parts, group.attrs.ahead, lcm(keys_of_tile, CHAINS))
 
 
 def _is_dynamic(parts: _Parts) -> bool:
@@ -143,18 +125,18 @@ def _is_dynamic(parts: _Parts) -> bool:
 def _has_one_row(group: Group, parts: _Parts, axes: _Axes) -> bool:
     """True for one row at most, and scores of it that fit the stack."""
     most = _range(compute_of(parts.product).reduce_axis[0], group).hi
-    is_one = _is_dynamic(parts) and _range(axes.rows, group).hi == 1
+    is_one = _range(axes.rows, group).hi == 1
     return is_one and most is not None and most <= most_scores(itemsize_of(parts.product))
 
 
-def _schedule_one_row(parts: _Parts, axes: _Axes, lanes: int, knobs: Knobs) -> None:
+def _schedule_one_row(parts: _Parts, axes: _Axes, lanes: int, target: Target, knobs: Knobs) -> None:
     """Lanes along what is summed, along keys and along columns: a vector of rows would be idle.
 
     parallel over heads: the products with a few keys at a time, their sums, masked and stored; the
     softmax; the sums of all columns side by side, divided and stored.
     """
     result = parts.result
-    vectors = knobs.option("strip", _STRIP_VECTORS, (2, 4, 16))
+    vectors = knobs.option("strip", vectors_in_flight(target), (2, 4, 16))
     strip, within = result.split(axes.columns, factor=vectors * lanes)
     vector, lane = result.split(within, factor=lanes)
     result.reorder(*axes.heads, axes.rows, strip, vector, lane)
@@ -162,7 +144,8 @@ def _schedule_one_row(parts: _Parts, axes: _Axes, lanes: int, knobs: Knobs) -> N
     result.vectorize(lane)
     if axes.heads:
         heads = result.fuse(*axes.heads, name="head")
-        if knobs.flag("parallel", default=True):
+        is_long = _is_dynamic(parts) or _is_long(parts, lanes, target)
+        if knobs.flag("parallel", default=is_long):
             result.parallel(heads)
     parts.product.compute_at(result, strip)
     _in_registers(parts.product, lanes)
@@ -196,7 +179,7 @@ def _scores_of_one_row(parts: _Parts, axes: _Axes, lanes: int, knobs: Knobs) -> 
     if sums is None:
         return
     *batch, key, row = compute_of(scores).axis
-    keys_of_tile = knobs.option("score_rows", _OPEN_TILE, (2, 4, 16))
+    keys_of_tile = knobs.option("score_rows", DYNAMIC_KEYS, (2, 4, 16))
     step, inner = scores.split(key, factor=keys_of_tile, tail="guard")
     scores.reorder(*batch, step, inner, row)
     scores.unroll(inner)
@@ -332,7 +315,7 @@ def _vectors_of(group: Group, parts: _Parts, axes: _Axes, target: Target) -> int
     most = block_vectors(keys.hi, lanes, itemsize, target)
     if not _is_dynamic(parts):
         return min(most, max(1, -(-(rows.hi or 0) // lanes)))
-    if rows.lo is not None and rows.lo > lanes and most == _MOST_VECTORS:
+    if rows.lo is not None and rows.lo > lanes and most == BLOCK_VECTORS:
         return most
     return int(keys.hi * lanes * itemsize <= stack_bytes())
 
@@ -374,7 +357,7 @@ def _place_result(
     result.vectorize(lane)
     heads = prod(known(a) or 1 for a in axes.heads)
     head: IterVar | None = None
-    by_head = heads >= _TASKS_PER_CORE * target.cores
+    by_head = heads >= HEADS_PER_CORE * target.cores
     if axes.heads and knobs.flag("by_head", default=by_head):
         task = head = result.fuse(*axes.heads, name="head")
     else:
@@ -398,7 +381,7 @@ def _is_long(parts: _Parts, lanes: int, target: Target) -> bool:
     products = size_of((*compute_of(parts.result).shape, keys))
     if products is None:
         return True
-    return is_worth_forking(fma_cycles(_PASSES * products / lanes, target), target)
+    return is_worth_forking(attention_cycles(products, lanes, target), target)
 
 
 def _values_of_all_heads(values: Stage, lanes: int, target: Target, knobs: Knobs) -> None:
@@ -430,11 +413,10 @@ def _even_tile(
     even = [t for t in _whole_tiles(vectors, target) if rows % t.rows == 0 and t.rows <= most]
 
     def cost(tile: Tile) -> tuple[float, float]:
-        """Ties go to tiles without a rest, then to larger ones."""
-        cycles = tile_set_cycles(rows, vectors, tile, 1, target)
-        if tile in even:
-            return cycles, -inf
-        return round(cycles, 6) * _UNEVEN, -tile.rows * tile.vectors
+        """Ties go to tiles that read less from the first cache."""
+        cycles = round(tile_set_cycles(rows, vectors, tile, 1, target), 6)
+        reads = tile_load_cycles(tile.rows, tile.vectors, target) / (tile.rows * tile.vectors)
+        return cycles if tile in even else uneven_cycles(cycles), reads
 
     rest = [t for t in fitting if t not in even]
     return knobs.pick(name, even if only else (*even, *rest), cost=cost)
@@ -474,7 +456,7 @@ def _place_softmax(parts: _Parts, nest: _Nest, lanes: int, knobs: Knobs) -> None
         vector, lane = stage.split(row, factor=lanes)
         if is_reduction(stage):
             stage.reorder(*outer[:-1], *op.reduce_axis, *outer[-1:], vector, lane)
-            if outer and inner.flag("unroll", default=known(outer[-1]) <= _CHAINS):
+            if outer and inner.flag("unroll", default=known(outer[-1]) <= CHAINS):
                 stage.unroll(outer[-1])
             stage.unroll(vector)
         elif op.reduce_axis == ():
@@ -484,31 +466,56 @@ def _place_softmax(parts: _Parts, nest: _Nest, lanes: int, knobs: Knobs) -> None
 
 def _place_scores(
     parts: _Parts, nest: _Nest, vectors: int, lanes: int, target: Target, knobs: Knobs
-) -> None:
-    """Compute the scores of a block a register tile at a time; pack its queries before."""
+) -> int:
+    """Compute the scores of a block a register tile at a time; pack its queries before.
+
+    Return how many keys a tile has.
+    """
     if parts.scores is None:
-        return
+        return 1
     scores = parts.scores
     scores.compute_at(nest.result, nest.block)
     *batch, key, row = compute_of(scores).axis
-    vector, lane = scores.split(row, factor=lanes)
     if parts.sums is None:
-        scores.vectorize(lane)
-        return
+        _in_vectors(scores, lanes)
+        return 1
     is_open = _is_dynamic(parts)
-    count = known(key) or _OPEN_TILE
+    count = known(key) or DYNAMIC_KEYS
     apart = _key_bytes(parts.sums)
     tile = _even_tile("score_tile", count, vectors, target, knobs, only=is_open, row_bytes=apart)
     step, inner = scores.split(key, factor=tile.rows, tail="guard" if is_open else "cut")
-    scores.reorder(*batch, step, inner, vector, lane)
+    strip, within = scores.split(row, factor=tile.vectors * lanes)
+    vector, lane = scores.split(within, factor=lanes)
+    scores.reorder(*batch, step, strip, inner, vector, lane)
     scores.unroll(inner)
     scores.unroll(vector)
     scores.vectorize(lane)
-    parts.sums.compute_at(scores, step)
+    parts.sums.compute_at(scores, strip)
     _in_registers(parts.sums, lanes)
     if parts.queries is not None:
         parts.queries.compute_at(nest.result, nest.block)
         _pack(parts.queries, lanes)
+    return tile.rows
+
+
+def _trim(parts: _Parts, ahead: int, multiple: int) -> None:
+    """Leave out the keys that no row of a block sees: whole tiles of them, of known number."""
+    keys = known(compute_of(parts.product).reduce_axis[0])
+    if keys % multiple:
+        return
+    ndim = len(compute_of(parts.product).axis)
+    for stage in (*parts.softmax, parts.scores, parts.product):
+        if stage is None:
+            continue
+        op = compute_of(stage)
+        row = op.axis[-2] if stage is parts.product else op.axis[-1]
+        if op.reduce_axis:
+            (along_keys,) = op.reduce_axis
+        elif len(op.axis) == ndim:
+            along_keys = op.axis[-2]
+        else:  # one number of a row
+            continue
+        stage.trim(along_keys, row, ahead, multiple, keys // known(along_keys))
 
 
 def _key_bytes(sums: Stage) -> int:

@@ -9,18 +9,24 @@ from typing import Any
 
 from treadle.cost.depthwise import WindowTaps
 from treadle.cost.memory import (
+    filled_bytes,
+    kept_bytes,
     level_cycles,
     memory_bytes_per_cycle,
+    outlast_products,
     steps_to_cores,
     steps_to_memory,
 )
-from treadle.cost.registers import Taps, WindowTile, image_cycles, tile_cycles
+from treadle.cost.registers import Taps, WindowTile, function_registers, image_cycles, tile_cycles
+from treadle.cost.unknown import IMAGE_WIDTHS
+from treadle.dtype import itemsize
 from treadle.expr import nodes as ex
 from treadle.expr.affine import decompose
 from treadle.expr.nodes import Const, int_value
 from treadle.expr.simplify import simplify
 from treadle.expr.traversal import walk
 from treadle.graph.operator import Group
+from treadle.limits import BANDS, DEPTHWISE_WIDTH, REMAINDER_WIDTH
 from treadle.ops.schedules.default import schedule_operands
 from treadle.ops.schedules.depthwise_tiles import depthwise_tile
 from treadle.ops.schedules.stages import (
@@ -113,13 +119,6 @@ def _run_tiles(
 
 DYNAMIC = 0
 """The extent of an axis of symbolic size."""
-TYPICAL = (7, 10, 14, 20, 28, 40, 56, 80, 112)
-"""Widths of images in the midst of networks: a tile for any width does well on these."""
-_DYNAMIC_ROW = 4
-"""Positions of a tile of a depthwise convolution of any width."""
-_WIDEST = 8
-"""Positions of a tile for any width: the rest of a row may have any length below that, and each
-has code of its own."""
 
 
 def schedule_phased_conv(group: Group, target: Target, knobs: Knobs) -> None:
@@ -206,12 +205,12 @@ def _tile_for_any_width(
         return pick_window_tile(knobs, 1, width, vectors, target, registers=registers, whole=whole)
     tiles = [
         WindowTile(1, t.rows, t.vectors)
-        for t in tiles_in_registers(_WIDEST, vectors, target, width=registers)
+        for t in tiles_in_registers(REMAINDER_WIDTH, vectors, target, width=registers)
         if not whole or vectors % t.vectors == 0
     ]
 
     def cycles(tile: WindowTile) -> float:
-        images = ((1, w, vectors) for w in TYPICAL)
+        images = ((1, w, vectors) for w in IMAGE_WIDTHS)
         return sum(image_cycles(i, tile, registers, target) / i[1] for i in images)
 
     return knobs.pick("tile", tiles, cost=lambda t: (round(cycles(t), 6), -t.wide * t.vectors))
@@ -276,10 +275,6 @@ def _skip_zeros(total: Stage, taps: tuple[Taps, Taps]) -> None:
             total.skip_outside(axis, data, dim, along.before, along.before + along.size)
 
 
-_MOST_BANDS = 4096
-"""Sizes of a band that are looked at, whatever the image."""
-
-
 def rows_per_band(
     total: Stage,
     rows: int,
@@ -322,12 +317,12 @@ def rows_per_band(
         return (weights if rows // band % target.cores == 0 else source) * (1 - 1 / target.cores)
 
     def cost(band: int) -> tuple[float, int]:
-        level_2, level_1 = target.l2_bytes // 2, target.l1_bytes * 3 // 4
+        level_2, level_1 = kept_bytes(target, 2), filled_bytes(target, 1)
         cycles = (moved(band, level_2) + from_others(band)) / memory_bytes_per_cycle(target)
         return cycles + level_cycles(moved(band, level_1), 2, target), -band
 
     # A last tile that is not as high as the others must be found from the parallel loop alone.
-    shared = range(2, min(rows, _MOST_BANDS) if oh % tile.high == 0 else 2)
+    shared = range(2, min(rows, BANDS) if oh % tile.high == 0 else 2)
     bands = dict.fromkeys((1, *(b for b in shared if rows % b == 0), rows))
     return knobs.pick("band", bands, cost=cost)
 
@@ -347,9 +342,11 @@ def _fetch_ahead(
 ) -> None:
     """Fetch what the sums read before they need it.
 
-    Past the end of a tile's panels of weights stand those of the next tile.
+    Past the end of a tile's panels of weights stand those of the next tile. Where so few positions
+    are computed that weights alone decide, they are a stream that the machine foresees by itself.
     Of the data a tile takes short rows, far apart, which no prefetcher of the machine foresees;
     windows larger than 1x1 read each of them several times, which hides the wait.
+    Of vectors shorter than a line see `_unroll_short_steps`.
     """
     op = total.op
     assert isinstance(op, ComputeOp)
@@ -360,10 +357,15 @@ def _fetch_ahead(
         if isinstance(load, ex.Load) and load.indices[-1] is op.axis[-1]
     )
     assert isinstance(weights, Tensor)
+    ic, *taps, icb = op.reduce_axis
+    pays = not _is_stream(op, weights, tile, target)
+    if known(op.axis[-1]) * itemsize_of(total) < target.machine.line_bytes:
+        vectors = tile.vectors * registers
+        _unroll_short_steps(total, weights, vectors, step, target, knobs, pays=pays)
+        return
     if _is_in_memory(total, weights):
         usual = steps_to_memory(step, target)
-        _fetch(total, weights, op.reduce_axis[-1], "fetch_weights", usual, knobs)
-    ic, *taps, icb = op.reduce_axis
+        _fetch(total, weights, icb, "fetch_weights", usual, knobs, pays=pays)
     looks_up = len(op.input_tensors) > 2  # the channels of a group
     data = next(t for t in op.input_tensors if t is not weights)
     if not looks_up and _is_in_memory(total, data) and prod(known(a) for a in taps[-2:]) == 1:
@@ -371,11 +373,57 @@ def _fetch_ahead(
         _fetch(total, data, ic, "fetch_data", steps_to_cores(iteration, target), knobs)
 
 
+def _unroll_short_steps(
+    total: Stage,
+    weights: Tensor,
+    vectors: int,
+    step: float,
+    target: Target,
+    knobs: Knobs,
+    *,
+    pays: bool,
+) -> None:
+    """Write the channels of a block out, and fetch weights once for all of them.
+
+    A line holds several steps' weights and several positions' data: fetched by each step it would
+    be fetched again, and the few multiply-adds of a step do not hide what that takes besides. So
+    weights are fetched block by block, where level 2 does not hold them, and data not at all. A
+    tile of one vector loads a value for each multiply-add; written out, its loads take registers.
+    """
+    op = compute_of(total)
+    ic, *taps, icb = op.reduce_axis
+    if knobs.flag("unroll", default=vectors > 1):
+        total.unroll(icb)
+    size = (size_of(weights.shape) or 0) * itemsize_of(total)
+    if not _is_in_memory(total, weights):
+        return
+    outside = next((a for a in reversed((ic, *taps)) if int_value(a.extent) != 1), icb)
+    steps = 1 if outside is icb else known(icb)
+    stays = 0 < size <= kept_bytes(target, 2)
+    usual = 0 if stays else ceil(steps_to_memory(step * steps, target))
+    _fetch(total, weights, outside, "fetch_weights", usual, knobs, pays=pays)
+
+
+def _is_stream(op: ComputeOp, weights: Tensor, tile: WindowTile, target: Target) -> bool:
+    """Return whether weights are read once, and take longer to read than to multiply."""
+    lead, (_, *image, _) = op.axis[0], op.axis[1:]
+    positions = prod(map(known, (lead, *image)))
+    size = (size_of(weights.shape) or 0) * itemsize(weights.dtype)
+    return positions <= tile.high * tile.wide and outlast_products(size, positions, target)
+
+
 def _fetch(
-    total: Stage, tensor: Tensor, axis: IterVar, name: str, usual: float, knobs: Knobs
+    total: Stage,
+    tensor: Tensor,
+    axis: IterVar,
+    name: str,
+    usual: float,
+    knobs: Knobs,
+    *,
+    pays: bool = True,
 ) -> None:
     """Fetch a tensor some iterations of an axis before its use: a knob, by default `usual`."""
-    if steps := fetch_distance(knobs, name, ceil(usual)):
+    if steps := fetch_distance(knobs, name, ceil(usual), pays=pays):
         total.prefetch(tensor, axis, steps)
 
 
@@ -393,18 +441,14 @@ def _fetch_operands(
         return
     others = [t for t in result.inputs() if t not in op.input_tensors]
     operands = [t for t in others if size_of(t.shape) == elements and _is_in_memory(result, t)]
-    is_far = elements * itemsize_of(total) > target.l2_bytes // 2
-    if operands and knobs.flag("fetch_operands", default=is_far):
+    evicted = elements * itemsize_of(total) > kept_bytes(target, 2)
+    if operands and knobs.flag("fetch_operands", default=evicted):
         for source in operands:
             result.prefetch(source, step, 0)
 
 
 def _is_in_memory(reader: Stage, tensor: Tensor) -> bool:
     return reader.schedule[tensor].attach.kind == "root"
-
-
-_COSTLY_TAIL = 6
-"""Registers that a transcendental function on the sums takes for its own."""
 
 
 def schedule_depthwise_nchwc(group: Group, target: Target, knobs: Knobs) -> None:
@@ -419,8 +463,8 @@ def schedule_depthwise_nchwc(group: Group, target: Target, knobs: Knobs) -> None
     peel_border(result)
     n, oc, *deep, oh, ow, ocb = _image_axes(result, flat=True)
     height, width = _inside(result, oh), _inside(result, ow)
-    image = (1, width or _DYNAMIC_ROW) if DYNAMIC in (height, width) else (height, width)
-    tail = _COSTLY_TAIL if any(is_costly(x) for x in s.stages) else 0
+    image = (1, width or DEPTHWISE_WIDTH) if DYNAMIC in (height, width) else (height, width)
+    tail = function_registers() if any(is_costly(x) for x in s.stages) else 0
     tile = depthwise_tile(knobs, image, _taps_of(total), target, tail=tail)
     oh_outer, oh_inner = result.split(oh, factor=tile.high)
     ow_outer, ow_inner = result.split(ow, factor=tile.wide)

@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from treadle.cost.forks import least_elements
+from treadle.cost.forks import STRIPS_PER_CORE, VECTOR_ROWS_PER_CORE, least_elements
+from treadle.cost.memory import stream_vectors
 from treadle.dtype import itemsize
 from treadle.expr.nodes import int_value
 from treadle.graph.operator import Group
@@ -30,15 +31,8 @@ from treadle.te.operations import ComputeOp, IterVar
 from treadle.te.schedule import Schedule
 from treadle.te.stage import Stage
 
-_TASKS_PER_CORE = 2
-"""Fewer and larger strips of columns are not made than this many per thread."""
 _IMAGE_AXES = 3
 """Height, width and lanes of an image in blocks of channels."""
-_ROW_TASKS_PER_CORE = 16
-"""Of rows of vectors there are at least so many, or single vectors are distributed."""
-_STREAM_VECTORS = 128
-"""Vectors of columns that are summed together where what is summed is not in a core's cache: long
-runs of memory are read then."""
 
 
 def schedule_default(group: Group, target: Target, knobs: Knobs) -> None:
@@ -137,7 +131,7 @@ def _leaves_tasks(stage: Stage, axes: list[IterVar], target: Target) -> bool:
     extents = stage.extents()
     sizes = [int_value(extents[a]) for a in axes]
     count = prod(s for s in sizes if s is not None)
-    is_many = None in sizes[1:] or count >= _ROW_TASKS_PER_CORE * target.cores
+    is_many = None in sizes[1:] or count >= VECTOR_ROWS_PER_CORE * target.cores
     return bool(axes) and is_many
 
 
@@ -201,7 +195,9 @@ def _columns(s: Schedule, stage: Stage, target: Target, lanes: int, knobs: Knobs
     result = s[op]
     axes = list(result.op.axis)  # type: ignore[union-attr]  # cache_write leaves a compute
     usual = _strip_vectors(op, lanes, target)
-    vectors = knobs.option("strip", usual, [1 << k for k in range(_STREAM_VECTORS.bit_length())])
+    vectors = knobs.option(
+        "strip", usual, [1 << k for k in range(stream_vectors(target).bit_length())]
+    )
     outer, strip = result.split(axes[-1], factor=vectors * lanes)
     vector, lane = result.split(strip, factor=lanes)
     rows = [*axes[:-1], outer]
@@ -224,8 +220,8 @@ def _strip_vectors(op: ComputeOp, lanes: int, target: Target) -> int:
     rows = size_of(tuple(a.extent for a in op.axis[:-1])) or 1
     vectors = max(1, target.vector_registers // 2)
     if _exceeds_cache(op, target):
-        vectors = _STREAM_VECTORS
-    while vectors > 1 and rows * (columns // vectors) < _TASKS_PER_CORE * target.cores:
+        vectors = stream_vectors(target)
+    while vectors > 1 and rows * (columns // vectors) < STRIPS_PER_CORE * target.cores:
         vectors //= 2
     return vectors
 

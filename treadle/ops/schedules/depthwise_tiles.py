@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from treadle.cost.depthwise import DepthwiseTile, WindowTaps, depthwise_cycles, registers_of
-from treadle.ops.schedules.tiles import MOST_ROWS_HIGH
+from treadle.limits import TILE_ROWS
 from treadle.target.base import Target
 from treadle.te.knobs import Knobs
 
@@ -44,7 +44,7 @@ def _tiles(image: tuple[int, int], taps: WindowTaps, target: Target) -> Iterator
     height, width = (max(1, size) for size in image)
     for unrolled in range(len(taps.window) + 1):
         # Rows whose windows overlap would hold the inputs of all of them.
-        most = MOST_ROWS_HIGH if unrolled < 2 else 1
+        most = TILE_ROWS if unrolled < 2 else 1
         for high in range(1, min(height, most) + 1):
             for wide in range(1, min(width, _room(target) // high) + 1):
                 yield DepthwiseTile(high, wide, unrolled)

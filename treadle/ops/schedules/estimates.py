@@ -20,6 +20,7 @@ from treadle.cost.memory import (
     weight_cycles,
 )
 from treadle.cost.registers import Taps, Tile, fma_cycles, image_cycles, tile_set_cycles
+from treadle.cost.unknown import MATRIX_EXTENT
 from treadle.ops.schedules.conv import image_tile
 from treadle.ops.schedules.depthwise_tiles import depthwise_tile
 from treadle.ops.schedules.matmul import joint_rows, matmul_tile
@@ -27,9 +28,6 @@ from treadle.ops.schedules.plain_conv import ConvTile, conv_tile, conv_tile_cycl
 from treadle.ops.schedules.tiles import best_rows
 from treadle.target.base import Target
 from treadle.te.knobs import Knobs
-
-_TYPICAL_EXTENT = 128
-"""What an extent of a matrix that only a run knows counts as."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +177,7 @@ def dense_packed_cycles(shape: MatmulShape, width: int, target: Target) -> float
 def _step_cycles(rows: int, vectors: int, tile: Tile, target: Target) -> float:
     """Return the cycles of one step over all rows; of a typical number of whole tiles for 0."""
     cycles = tile_set_cycles(rows or tile.rows, vectors, tile, 1, target)
-    return cycles if rows else cycles * _TYPICAL_EXTENT / tile.rows
+    return cycles if rows else cycles * MATRIX_EXTENT / tile.rows
 
 
 def matmul_cycles(shape: MatmulShape, target: Target) -> float:
@@ -190,10 +188,10 @@ def matmul_cycles(shape: MatmulShape, target: Target) -> float:
     lanes = target.lanes(shape.dtype_bits)
     itemsize = shape.dtype_bits // 8
     tile = matmul_tile((shape.rows, shape.columns), shape.steps * itemsize, lanes, target, Knobs())
-    columns, count = (d or _TYPICAL_EXTENT for d in (shape.columns, shape.steps))
+    columns, count = (d or MATRIX_EXTENT for d in (shape.columns, shape.steps))
     vectors = -(-columns // lanes)
     steps = _step_cycles(shape.rows, vectors, tile, target)
-    pieces = -(-(shape.rows or _TYPICAL_EXTENT) // tile.rows) * -(-vectors // tile.vectors)
+    pieces = -(-(shape.rows or MATRIX_EXTENT) // tile.rows) * -(-vectors // tile.vectors)
     piece_bytes = min(tile.vectors * lanes, columns) * itemsize
     scattered = scattered_cycles(count, columns * itemsize, piece_bytes, target)
     widened = fma_cycles(tile.rows + tile.vectors, target) * count if shape.is_widened else 0.0

@@ -5,11 +5,20 @@ from __future__ import annotations
 
 from math import prod
 
-from treadle.cost.memory import rows_side_by_side, steps_to_memory
+from treadle.cost.forks import is_worth_forking
+from treadle.cost.memory import (
+    filled_bytes,
+    kept_bytes,
+    outlast_products,
+    rows_side_by_side,
+    steps_to_memory,
+    stream_cycles,
+)
 from treadle.cost.registers import Tile, tile_cycles, tile_set_cycles
 from treadle.expr.nodes import int_value
 from treadle.expr.traversal import loads
 from treadle.graph.operator import Group
+from treadle.limits import BLOCK_SIZES, TILE_VECTORS
 from treadle.loop.bodies import inline_bodies
 from treadle.ops.schedules.default import schedule_operands
 from treadle.ops.schedules.stages import (
@@ -18,23 +27,18 @@ from treadle.ops.schedules.stages import (
     fetch_distance,
     inline_movement,
     inline_tail,
+    is_long,
     itemsize_of,
     known,
     lanes_of,
     size_of,
     split_accumulators,
 )
-from treadle.ops.schedules.tiles import MOST_VECTORS, best_rows, pick_rows, pick_tile
+from treadle.ops.schedules.tiles import best_rows, pick_rows, pick_tile
 from treadle.target.base import Target
 from treadle.te.knobs import Knobs
 from treadle.te.operations import ComputeOp, IterVar, Tensor
 from treadle.te.stage import Stage
-
-_PARALLEL_COLUMNS = 256
-"""Results of a product below which other threads are not woken."""
-_LEAST_BLOCK = 4
-"""Blocks of rows are not taken smaller than this part of what fits, to divide them evenly: a rest
-of a rest would leave tiles of no known size."""
 
 
 def schedule_dense_packed(group: Group, target: Target, knobs: Knobs) -> None:
@@ -44,7 +48,8 @@ def schedule_dense_packed(group: Group, target: Target, knobs: Knobs) -> None:
     The first tile of a panel would wait for memory, so every tile of the panel before fetches its
     part of it, and all fetch weights some steps ahead. Rows that would not stay in the last cache
     are taken in blocks, each with all the panels; so are those that leave a core's own cache where
-    the weights do not: a core reads the rows it made before, and each of them once.
+    the weights do not: a core reads the rows it made before, and each of them once. Where so few
+    rows are multiplied that weights alone decide, nothing is fetched ahead.
     """
     weights = group.anchor[0].op.input_tensors[-1]
     width = known_size(weights)
@@ -58,9 +63,10 @@ def schedule_dense_packed(group: Group, target: Target, knobs: Knobs) -> None:
     joint = joint_rows(matrices, known(m), best_rows(0, vectors, row_bytes, target), knobs)
     tile = Tile(joint or pick_rows(knobs, known(m), vectors, row_bytes, target), vectors)
     block = None if joint else _row_block(sums, tile, target, knobs)
-    _schedule(group, sums, tile, lanes, block, knobs, is_joint=joint > 0)
-    _fetch_ahead(sums, weights, tile, target, knobs)
-    if knobs.flag("fetch_panel", default=True):
+    _schedule(group, sums, tile, lanes, block, target, knobs, is_joint=joint > 0)
+    is_stream = not joint and _is_stream(sums, tile, target)
+    _fetch_ahead(sums, weights, tile, target, knobs, is_stream=is_stream)
+    if knobs.flag("fetch_panel", default=not is_stream):
         _share_next_panel(sums, weights, tile)
 
 
@@ -82,7 +88,7 @@ def schedule_dense_blocks(group: Group, target: Target, knobs: Knobs) -> None:
     most = max(1, (target.vector_registers - 3 * vectors - 2) // vectors)
     joint = joint_rows(prod(map(known, batch)), rows, most, knobs)
     tile = Tile(joint or _even_rows(rows, most, knobs), vectors)
-    _schedule(group, sums, tile, lanes, None, knobs, is_joint=joint > 0)
+    _schedule(group, sums, tile, lanes, None, target, knobs, is_joint=joint > 0)
     if knobs.flag("unroll", default=True):
         sums.unroll(compute_of(sums).reduce_axis[-1])
 
@@ -104,7 +110,17 @@ def schedule_matmul(group: Group, target: Target, knobs: Knobs) -> None:
     *_, m, n = compute_of(result).axis
     row_bytes = known(compute_of(sums).reduce_axis[0]) * itemsize_of(sums)
     tile = matmul_tile((known(m), known(n)), row_bytes, lanes, target, knobs)
-    _schedule(group, sums, tile, lanes, None, knobs)
+    _schedule(group, sums, tile, lanes, None, target, knobs)
+
+
+def _is_shared(sums: Stage, lanes: int, target: Target) -> bool:
+    """True where the products, or reading the second factor once, are worth other threads."""
+    if is_long(sums, lanes, target):
+        return True
+    op = compute_of(sums)
+    *batch, _, columns = op.shape
+    elements = size_of((*batch, columns, op.reduce_axis[0].extent)) or 0
+    return is_worth_forking(stream_cycles(elements * itemsize_of(sums), target), target)
 
 
 def _accumulators_of(group: Group) -> list[Stage]:
@@ -118,6 +134,7 @@ def _schedule(
     tile: Tile,
     lanes: int,
     block: int | None,
+    target: Target,
     knobs: Knobs,
     *,
     is_joint: bool = False,
@@ -141,8 +158,7 @@ def _schedule(
     result.unroll(m_inner)
     result.unroll(n_vector)
     result.vectorize(n_lane)
-    is_much = (size_of(op.shape) or _PARALLEL_COLUMNS) >= _PARALLEL_COLUMNS
-    if knobs.flag("parallel", default=is_much):
+    if knobs.flag("parallel", default=_is_shared(sums, lanes, target)):
         result.parallel(place)
     sums.compute_at(result, place)
     split_accumulators(sums, lanes)
@@ -196,13 +212,13 @@ def _row_block(sums: Stage, tile: Tile, target: Target, knobs: Knobs) -> int | N
     op = compute_of(sums)
     rows, columns, steps = known(op.axis[-2]), known(op.axis[-1]), known(op.reduce_axis[0])
     row_bytes = max(1, steps * itemsize_of(sums))
-    most = target.l3_bytes // 2 // row_bytes
-    is_near = 0 < columns * row_bytes <= target.l2_bytes // 2
-    if is_near and rows * row_bytes > target.l2_bytes // 2:
-        most = (target.l2_bytes * 3 // 4 - columns * row_bytes) // row_bytes
+    most = kept_bytes(target, 3) // row_bytes
+    stay = 0 < columns * row_bytes <= kept_bytes(target, 2)
+    if stay and rows * row_bytes > kept_bytes(target, 2):
+        most = (filled_bytes(target, 2) - columns * row_bytes) // row_bytes
     if rows <= max(most, tile.rows):
         return None
-    least = max(tile.rows, most // _LEAST_BLOCK)
+    least = max(tile.rows, most // BLOCK_SIZES)
     even = [block for block in range(least, most + 1) if rows % block == 0]
 
     def cost(block: int) -> float:
@@ -212,15 +228,29 @@ def _row_block(sums: Stage, tile: Tile, target: Target, knobs: Knobs) -> int | N
     return knobs.pick("block", reversed(even), cost=cost) if even else None
 
 
-def _fetch_ahead(sums: Stage, weights: Tensor, tile: Tile, target: Target, knobs: Knobs) -> None:
+def _is_stream(sums: Stage, tile: Tile, target: Target) -> bool:
+    """Return whether weights are read once, and take longer to read than to multiply.
+
+    Panels follow each other in memory, which the machine foresees by itself: asking for what it has
+    asked for already takes the place of reading it.
+    """
+    op = compute_of(sums)
+    rows, columns, steps = known(op.axis[-2]), known(op.axis[-1]), known(op.reduce_axis[0])
+    size = columns * steps * itemsize_of(sums)
+    return rows <= tile.rows and outlast_products(size, rows, target)
+
+
+def _fetch_ahead(
+    sums: Stage, weights: Tensor, tile: Tile, target: Target, knobs: Knobs, *, is_stream: bool
+) -> None:
     op = compute_of(sums)
     if not any(t is weights for t in op.input_tensors):
         return
     in_time = steps_to_memory(tile_cycles(tile.rows, tile.vectors, target), target)
     row_bytes = known_size(weights) * itemsize_of(sums)
-    in_cache = target.l1_bytes // 2 // max(1, row_bytes)
-    steps = fetch_distance(knobs, "fetch_weights", max(1, min(int(in_time), in_cache)))
-    if steps:
+    in_cache = kept_bytes(target, 1) // max(1, row_bytes)
+    steps = max(1, min(int(in_time), in_cache))
+    if steps := fetch_distance(knobs, "fetch_weights", steps, pays=not is_stream):
         sums.prefetch(weights, op.reduce_axis[0], steps)
 
 
@@ -266,7 +296,7 @@ def matmul_tile(
     """
     rows, columns = sizes
     vectors = max(1, -(-columns // lanes))
-    if vectors % MOST_VECTORS == 0 or vectors > 2 * MOST_VECTORS:
-        vectors = MOST_VECTORS
+    if vectors % TILE_VECTORS == 0 or vectors > 2 * TILE_VECTORS:
+        vectors = TILE_VECTORS
     most = rows_side_by_side(row_bytes, target) if row_bytes else 0
     return pick_tile(knobs, rows or 8, vectors, target, most_rows=most)

@@ -11,9 +11,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from treadle.cost.registers import loads_of_vector, parts_of, tile_cycles, vectors_of
+from treadle.cost.registers import (
+    cycles_with_bodies,
+    loads_of_vector,
+    parts_of,
+    tile_steps,
+    vectors_of,
+)
 from treadle.expr.nodes import int_value
 from treadle.graph.operator import Group
+from treadle.limits import TILE_VECTORS
 from treadle.ops.schedules.default import injective
 from treadle.ops.schedules.stages import (
     compute_of,
@@ -26,7 +33,6 @@ from treadle.ops.schedules.stages import (
     size_of,
     split_accumulators,
 )
-from treadle.ops.schedules.tiles import MOST_VECTORS
 from treadle.target.base import Target
 from treadle.te.knobs import Knobs
 from treadle.te.operations import ComputeOp
@@ -125,11 +131,6 @@ def _filters(op: ComputeOp, group: Group) -> int:
     return max(1, known(op.axis[1]) // groups)
 
 
-_BODY_SHARE = 0.02
-"""What a tile's choice gives for one body of code less: of two that take about as long the one with
-fewer kinds of remainders is shorter, to compile and in the cache of instructions."""
-
-
 @dataclass(frozen=True, slots=True)
 class ConvTile:
     """Filters x rows x vectors of one row whose sums are in registers."""
@@ -151,8 +152,8 @@ def conv_tile(
     vectors = max(1, -(-last // lanes)) if last else 2
     candidates = [
         ConvTile(f, h, v)
-        for v in range(1, min(vectors, MOST_VECTORS) + 1)
-        for h in (range(1, min(rows, MOST_VECTORS // v) + 1) if v == vectors else (1,))
+        for v in range(1, min(vectors, TILE_VECTORS) + 1)
+        for h in (range(1, min(rows, TILE_VECTORS // v) + 1) if v == vectors else (1,))
         for f in range(1, min(filters, (target.vector_registers - 1) // (v * h) - 1) + 1)
         if every == filters or filters % f == 0
     ]
@@ -160,7 +161,7 @@ def conv_tile(
 
     def rank(tile: ConvTile) -> tuple[float, int]:
         bodies = prod(len(parts) for parts in _parts_of(tile, whole, lanes))
-        cycles = conv_tile_cycles(tile, whole, lanes, target) * (1 + _BODY_SHARE * bodies)
+        cycles = cycles_with_bodies(conv_tile_cycles(tile, whole, lanes, target), bodies)
         return round(cycles, 6), -tile.filters * tile.height * tile.vectors
 
     return knobs.pick("tile", candidates or [ConvTile(1, 1, 1)], cost=rank)
@@ -190,11 +191,11 @@ def conv_tile_cycles(
     """
     filters, rows, columns = _parts_of(tile, whole, lanes)
     loads = loads_of_vector(stride, lanes)
-    cycles = 0.0
+    cycles, step_of = 0.0, tile_steps(target)
     for width, strips in columns:
         vectors = vectors_of(width, lanes, target)
         for height, high in rows:
             for f, count in filters:
-                step = tile_cycles(f, height * vectors, target, loads)
+                step = step_of(f, height * vectors, loads)
                 cycles += step * count * high * strips
     return cycles

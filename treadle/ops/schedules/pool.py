@@ -5,8 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from treadle.cost.forks import CHANNELS_PER_CORE
 from treadle.expr.nodes import int_value
 from treadle.graph.operator import Group
+from treadle.limits import MOST_POOL_TERMS, POOL_TERMS, POOL_WINDOWS
 from treadle.ops.schedules.default import schedule_default, schedule_operands
 from treadle.ops.schedules.stages import (
     apart_from_result,
@@ -24,13 +26,6 @@ from treadle.target.base import Target
 from treadle.te.knobs import Knobs
 from treadle.te.operations import ComputeOp, IterVar
 from treadle.te.stage import Stage
-
-_MOST_TAPS = 16
-"""Taps of a window that are unrolled altogether."""
-_STRIP = 4
-"""Windows side by side that share what they read, where vectors run along channels."""
-_TASKS_PER_CORE = 4
-"""Channels are distributed to the threads where there are this many, else rows."""
 
 
 def schedule_pool(group: Group, target: Target, knobs: Knobs) -> None:
@@ -68,7 +63,7 @@ def _windows(result: Stage, sums: Stage, group: Group, target: Target, knobs: Kn
     task = result.fuse(*lead, name="task")
     count = size_of(tuple(a.extent for a in op.axis[:2]))
     inside = [*rows, strips] if strips is not None else rows
-    few = count is not None and count < _TASKS_PER_CORE * target.cores
+    few = count is not None and count < CHANNELS_PER_CORE * target.cores
     if rows and knobs.flag("by_row", default=few):
         task = result.fuse(task, *rows, name="task")
         inside = inside[len(rows) :]
@@ -93,7 +88,7 @@ def _loops(
         result.vectorize(lane)
         return [n, c], rows, outer
     *rows, last, channel = spatial
-    outer, inner = result.split(last, factor=knobs.option("strip", _STRIP, (1, 2, 8)))
+    outer, inner = result.split(last, factor=knobs.option("strip", POOL_WINDOWS, (1, 2, 8)))
     result.unroll(inner)
     result.vectorize(channel)
     return [n, c], rows, outer
@@ -119,7 +114,7 @@ def _combine_taps(sums: Stage, knobs: Knobs) -> None:
     assert isinstance(op, ComputeOp)
     sums.reorder(*op.reduce_axis, *op.axis)
     axes = tuple(reversed(op.reduce_axis))
-    usual, most = (_axes_within(axes, limit) for limit in (_MOST_TAPS, 4 * _MOST_TAPS))
+    usual, most = (_axes_within(axes, limit) for limit in (POOL_TERMS, MOST_POOL_TERMS))
     for axis in axes[: knobs.option("unrolled", usual, range(most + 1))]:
         sums.unroll(axis)
     for axis in op.axis[:-1]:

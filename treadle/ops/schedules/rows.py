@@ -6,12 +6,13 @@ All stages of a row are computed together while it is in cache; rows are distrib
 
 from __future__ import annotations
 
-from treadle.cost.forks import least_elements
-from treadle.cost.memory import stack_bytes
+from treadle.cost.forks import ROWS_PER_CORE, least_elements
+from treadle.cost.memory import most_sums, row_stage_bytes
 from treadle.expr import nodes as ex
 from treadle.expr.nodes import int_value
 from treadle.expr.traversal import loads
 from treadle.graph.operator import Group
+from treadle.limits import MOST_ROW_TERMS, ROW_TERMS
 from treadle.loop.bodies import inline_bodies
 from treadle.ops.schedules.stages import (
     inline_movement,
@@ -32,17 +33,6 @@ from treadle.te.knobs import Knobs
 from treadle.te.operations import ComputeOp, IterVar, Tensor
 from treadle.te.schedule import Schedule
 from treadle.te.stage import Stage
-
-_STAGES_OF_A_ROW = 4
-"""Stages of a row that the stack has room for, each of the largest size that is taken."""
-_FEW_ROWS = 4
-"""Fewer rows than this many are only taken as the tasks of threads if they are short."""
-_FEW_TERMS = 8
-"""So few terms are combined without a loop."""
-_MOST_TERMS = 64
-"""More terms are never written out."""
-_MOST_LANES = 1024
-"""The most sums that are kept side by side while a row is read in order."""
 
 
 def schedule_rows(group: Group, target: Target, knobs: Knobs) -> bool:
@@ -194,11 +184,11 @@ def _is_worth(live: list[Stage], result: Stage, count: int, target: Target) -> b
             if is_reduction(stage):
                 return False
             continue
-        if stage is not result and inside * itemsize_of(stage) > stack_bytes(_STAGES_OF_A_ROW):
+        if stage is not result and inside * itemsize_of(stage) > row_stage_bytes():
             return False
-    many = rows is None or rows >= _FEW_ROWS * target.cores
+    many = rows is None or rows >= ROWS_PER_CORE * target.cores
     least = least_elements(target)
-    return many or _work(live, least) < least * _FEW_ROWS
+    return many or _work(live, least) < least * ROWS_PER_CORE
 
 
 def _work(live: list[Stage], unknown: int) -> int:
@@ -223,8 +213,8 @@ def _inside(stage: Stage, s: Schedule, count: int, target: Target, knobs: Knobs)
             _vectors(stage, wide, lanes_of(stage, target), knobs)
             _hoist(stage, rows)
         return
-    terms = size_of(tuple(a.extent for a in op.reduce_axis)) or _MOST_TERMS + 1
-    if terms <= _MOST_TERMS and knobs.flag("unroll", default=terms <= _FEW_TERMS):
+    terms = size_of(tuple(a.extent for a in op.reduce_axis)) or MOST_ROW_TERMS + 1
+    if terms <= MOST_ROW_TERMS and knobs.flag("unroll", default=terms <= ROW_TERMS):
         for axis in op.reduce_axis:
             stage.unroll(axis)
     long = [a for a in inner if known(a) > 1]
@@ -232,7 +222,9 @@ def _inside(stage: Stage, s: Schedule, count: int, target: Target, knobs: Knobs)
         return
     last = long[-1]
     lanes = lanes_of(stage, target)
-    if known(last) > _MOST_LANES or (known(last) > lanes and knobs.flag("strips", default=False)):
+    if known(last) > most_sums(itemsize_of(stage), target) or (
+        known(last) > lanes and knobs.flag("strips", default=False)
+    ):
         outer, last = stage.split(last, factor=lanes)
         inner = [a for a in inner if a is not long[-1]] + [outer]
     else:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from treadle.cost.forks import is_worth_forking, least_elements
+from treadle.cost.forks import is_worth_forking, least_elements, least_unknown_elements
 from treadle.cost.registers import fma_cycles
 from treadle.dtype import bits
 from treadle.expr import nodes as ex
@@ -20,21 +20,18 @@ from treadle.expr.simplify import simplify
 from treadle.expr.traversal import free_vars, has_lazy_select, loads, uses, walk
 from treadle.graph.operator import Group
 from treadle.loop.bodies import inline_bodies
+from treadle.lower.transpose_tiles import SIDES
 from treadle.target.base import Target
 from treadle.te.knobs import Knobs
 from treadle.te.operations import KEPT, ComputeOp, ExternOp, IterVar, Reduce, Tensor
 from treadle.te.schedule import Schedule
 from treadle.te.stage import Stage
 
-MANY_ELEMENTS = 1 << 14
-"""Elements that are worth other threads where the machine is not known: where an operator that is
-written by hand says what it computes."""
-
 
 def is_much(extents: Iterable[ExprLike]) -> bool:
-    """True for `MANY_ELEMENTS`; so is an unknown number."""
+    """True for elements worth other threads on an unknown machine, or an unknown number of them."""
     known = [int_value(d) for d in extents]
-    return None in known or prod(d for d in known if d is not None) >= MANY_ELEMENTS
+    return None in known or prod(d for d in known if d is not None) >= least_unknown_elements()
 
 
 def is_shared(elements: int | None, target: Target) -> bool:
@@ -42,13 +39,10 @@ def is_shared(elements: int | None, target: Target) -> bool:
     return elements is None or elements >= least_elements(target)
 
 
-_LEAST_TRANSPOSED = 4
-"""Smaller tiles are not worth transposing in registers."""
-
 _COSTLY = frozenset(
-    {"exp", "log", "log1p", "expm1", "erf", "normal_cdf", "softplus", "tanh", "sigmoid", "pow",
-     "sin", "cos", "tan", "sinh", "cosh", "asin", "acos", "atan", "asinh", "acosh", "atanh",
-     "atan2", "sqrt", "rsqrt"}
+    {"exp", "exp_weight", "log", "log1p", "expm1", "erf", "normal_cdf", "softplus", "tanh",
+     "sigmoid", "pow", "sin", "cos", "tan", "sinh", "cosh", "asin", "acos", "atan", "asinh",
+     "acosh", "atanh", "atan2", "sqrt", "rsqrt"}
 )  # fmt: skip
 
 
@@ -304,7 +298,7 @@ def transposed_axis(
     shortest = min((e for e in map(int_value, extents) if e is not None), default=size)
     while size > shortest:
         size //= 2
-    return Transposition(found[0].axis, size) if size >= _LEAST_TRANSPOSED else None
+    return Transposition(found[0].axis, size) if size >= SIDES[0] else None
 
 
 def _transposition_of(load: ex.Load, axes: tuple[IterVar, ...], lanes: int) -> Transposition | None:
@@ -340,8 +334,10 @@ def vector_lengths(lanes: int) -> tuple[int, ...]:
     return tuple(n for n in (lanes // 2, 2 * lanes, 4 * lanes) if n)
 
 
-def fetch_distance(knobs: Knobs, name: str, usual: int) -> int:
-    """Return a knob: how many steps before its use data is fetched; 0 where it is not."""
+def fetch_distance(knobs: Knobs, name: str, usual: int, *, pays: bool = True) -> int:
+    """Return a knob: how many steps before its use data is fetched; 0 where that does not pay."""
+    if not pays:
+        return knobs.option(name, 0, (usual,))
     return knobs.option(name, usual, (0, max(1, usual // 2), 2 * usual))
 
 

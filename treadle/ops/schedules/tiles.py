@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import lru_cache
 from math import prod
 
+from treadle.cost.loops import tile_start_cycles
 from treadle.cost.memory import rows_side_by_side, weight_cycles
 from treadle.cost.registers import (
     Taps,
@@ -18,13 +19,9 @@ from treadle.cost.registers import (
     parts_of,
     tile_set_cycles,
 )
+from treadle.limits import ROW_VECTORS, TILE_ROWS, TILE_VECTORS
 from treadle.target.base import Target
 from treadle.te.knobs import Knobs
-
-MOST_ROWS_HIGH = 4
-"""Rows of an image that a tile covers at most."""
-MOST_VECTORS = 4
-"""Vectors that a tile, or a panel of weights, has at most."""
 
 
 def tiles_in_registers(rows: int, vectors: int, target: Target, *, width: int = 1) -> list[Tile]:
@@ -33,7 +30,7 @@ def tiles_in_registers(rows: int, vectors: int, target: Target, *, width: int = 
     A vector takes `width` registers. Sums, weight vectors and one broadcast value must fit.
     """
     found = [Tile(1, 1)]
-    for v in range(1, min(vectors, MOST_VECTORS) + 1):
+    for v in range(1, min(vectors, TILE_VECTORS) + 1):
         limit = (target.vector_registers - 1 - v * width) // (v * width)
         found += [Tile(r, v) for r in range(1, min(rows, limit) + 1) if r * v > 1]
     return found
@@ -91,7 +88,24 @@ def best_panel(rows: int, vectors: int, row_bytes: int, target: Target) -> int:
             tile_set_cycles(rows or high, vectors, Tile(high, v), 1, target) / (rows or high), 6
         )
 
-    return min(range(1, min(vectors, MOST_VECTORS) + 1), key=cycles)
+    return min(range(1, min(vectors, TILE_VECTORS) + 1), key=cycles)
+
+
+@lru_cache(maxsize=4096)
+def best_row_panel(vectors: int, steps: int, target: Target) -> int:
+    """Return how many of the `vectors` of weights of `steps` steps to lay side by side for one row.
+
+    One row has few sums: wide panels keep the units busy. All vectors of the last panel are read,
+    which counts where weights come from level 3. Ties go to the wider panel.
+    """
+    wait = weight_cycles(steps, vectors, target)
+
+    def cycles(v: int) -> tuple[float, int]:
+        panels = -(-vectors // v)
+        sums = steps * tile_set_cycles(1, panels * v, Tile(1, v), 1, target, wait)
+        return round(sums + panels * tile_start_cycles(target), 6), -v
+
+    return min(range(1, min(vectors, ROW_VECTORS) + 1), key=cycles)
 
 
 def pick_window_tile(
@@ -134,10 +148,10 @@ def window_tiles(
     """Return the tiles of height, width and vectors that fit the registers, one at least."""
     height, width, vectors = image
     found: list[WindowTile] = []
-    for v in range(1, min(vectors, MOST_VECTORS) + 1):
+    for v in range(1, min(vectors, TILE_VECTORS) + 1):
         if whole and vectors % v:
             continue
         limit = (target.vector_registers - 1 - v * registers) // (v * registers)
-        for h in range(1, min(height, MOST_ROWS_HIGH, max(limit, 1)) + 1):
+        for h in range(1, min(height, TILE_ROWS, max(limit, 1)) + 1):
             found += [WindowTile(h, w, v) for w in range(1, min(width, limit // h) + 1)]
     return found or [WindowTile(1, 1, 1)]

@@ -15,16 +15,12 @@ from dataclasses import dataclass
 from math import ceil, isqrt
 from typing import Any
 
-from treadle.cost.forks import fork_cycles, unevenness
 from treadle.cost.memory import (
-    level_cycles,
-    local_bytes,
-    memory_bytes_per_cycle,
-    remote_cycles,
-    shared_bytes_per_cycle,
+    filled_bytes,
     steps_to_memory,
 )
-from treadle.cost.registers import Tile, fma_cycles, tile_cycles, tile_set_cycles
+from treadle.cost.registers import Tile, tile_cycles, tile_set_cycles
+from treadle.cost.winograd import Grouping, WinogradShape, cycles_of_tiles, fits_group, holds_a_tile
 from treadle.expr.nodes import int_value
 from treadle.graph.operator import Group
 from treadle.ops.schedules.stages import (
@@ -39,77 +35,12 @@ from treadle.ops.schedules.stages import (
     peel_border,
     skip_unused,
 )
-from treadle.ops.schedules.tiles import MOST_VECTORS, tiles_in_registers
+from treadle.ops.schedules.tiles import tiles_in_registers
 from treadle.target.base import Target
 from treadle.te.knobs import Knobs
 from treadle.te.operations import ComputeOp, IterVar
 from treadle.te.schedule import Schedule
 from treadle.te.stage import Stage
-
-OPERATIONS = {3: 5, 4: 6, 5: 12, 6: 14}
-"""Of a transform, per vector of V or M, by points along an axis."""
-_SEEN_INPUTS, _SEEN_WEIGHTS = 0.25, 0.08
-"""The shares of the time of reading again from level 2 or 3 that multiplications do not hide."""
-
-
-@dataclass(frozen=True, slots=True)
-class WinogradShape:
-    """Sizes of one convolution: tiles down and across, channels, bytes.
-
-    Tiles of `dilations` phases interleave, down and across. A `stride` takes the image apart into
-    several, whose channels all count as `inputs`; the last `unused` of each are not multiplied.
-    Channels are those of all `groups`. An element has `itemsize` bytes.
-    """
-
-    tile: int
-    down: int
-    across: int
-    inputs: int
-    outputs: int
-    block: int
-    batch: int = 1
-    dilations: tuple[int, int] = (1, 1)
-    stride: int = 1
-    unused: int = 0
-    groups: int = 1
-    itemsize: int = 4
-
-    @property
-    def side(self) -> int:
-        """How many points a tile takes along an axis."""
-        return self.tile + (2 if self.stride == 1 else 1)
-
-    @property
-    def points(self) -> int:
-        """How many values of a transform a tile has per channel."""
-        return self.side**2
-
-    @property
-    def products(self) -> int:
-        """How many products a tile has per output channel: odd images have none at infinity."""
-        used = self.reduced - self.unused * self.stride**2
-        if self.stride == 1:
-            return self.points * used
-        return (2 * self.tile + 1) ** 2 * used // 4
-
-    @property
-    def reduced(self) -> int:
-        """How many of the inputs an output channel sums."""
-        return self.inputs // self.groups
-
-    @property
-    def vectors(self) -> int:
-        """How many vectors of outputs a group has."""
-        return self.outputs // self.groups // self.block
-
-    @property
-    def weight_bytes(self) -> int:
-        """The transformed weights."""
-        return self.itemsize * self.points * self.reduced * self.outputs
-
-    def v_bytes(self, tiles: int) -> int:
-        """The transformed inputs of some tiles."""
-        return self.itemsize * self.points * self.inputs * tiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,24 +52,6 @@ class Plan:
     registers: Tile
     by_panel: bool
     cycles: float
-
-
-@dataclass(frozen=True, slots=True)
-class Grouping:
-    """Tiles that are transformed together: `rows` of `columns`; whether threads share panels.
-
-    Tiles of sums in registers go on from one row to the next where rows are `joint`.
-    """
-
-    rows: int
-    columns: int
-    by_panel: bool
-    joint: bool = True
-
-    @property
-    def runs(self) -> tuple[int, int]:
-        """Return how many runs of tiles register tiles walk along, and how long one is."""
-        return (1, self.rows * self.columns) if self.joint else (self.rows, self.columns)
 
 
 def plan_winograd(
@@ -183,18 +96,6 @@ def _divisors(n: int) -> list[int]:
     return sorted({*small, *(n // d for d in small)})
 
 
-def fits_group(shape: WinogradShape, target: Target, group: Grouping) -> bool:
-    """True when V, and the products of the widest panel, find room in the caches."""
-    tiles = group.rows * group.columns
-    widest = min(shape.outputs, MOST_VECTORS * shape.block)
-    products = shape.itemsize * shape.points * widest * tiles
-    local = local_bytes(target)
-    return (
-        shape.v_bytes(tiles) <= (4 * target.l2_bytes if group.by_panel else local)
-        and products <= local
-    )
-
-
 def plan_of_group(
     shape: WinogradShape,
     target: Target,
@@ -204,73 +105,20 @@ def plan_of_group(
     width: int,
 ) -> Plan:
     """Return how a grouping that divides the image runs; knob "tile"."""
-    tiles, by_panel = group.rows * group.columns, group.by_panel
-    groups = shape.batch * shape.down * shape.across // tiles
     _, longest = group.runs
     choices = tiles_in_registers(longest, shape.vectors, target, width=width)
     if shape.groups > 1:  # channels of two groups read nothing in common
         choices = [c for c in choices if shape.vectors % c.vectors == 0]
-
-    def cycles(registers: Tile) -> float:
-        work = _group_cycles(shape, target, group, groups, registers, width)
-        jobs = ceil(shape.outputs / shape.block / registers.vectors) if by_panel else groups
-        if shape.v_bytes(tiles) > target.l2_bytes:
-            work += (
-                _SEEN_INPUTS * groups * jobs * shape.v_bytes(tiles) / shared_bytes_per_cycle(target)
-            )
-        if by_panel:  # every core reads all of V, of which the others have made most
-            work += groups * (target.cores - 1) * remote_cycles(shape.v_bytes(tiles), target)
-        forks = 2 * groups if by_panel else 1
-        share = unevenness(jobs, target)
-        if by_panel:  # the last panel may be narrower than the others
-            share *= jobs * registers.vectors * shape.block / shape.outputs
-        return work * max(1.0, share) + forks * fork_cycles(target)
-
-    vectors = shape.outputs // shape.block
+    vectors, cycles_of = shape.outputs // shape.block, cycles_of_tiles(shape, target, group, width)
 
     def rank(registers: Tile) -> tuple[float, bool, float, int]:
         """Ties (memory may decide) go to tiles without a rest, to fewer steps, to larger ones."""
         rest = longest % registers.rows > 0
         steps = tile_set_cycles(longest, vectors, registers, width, target)
-        return round(cycles(registers), 3), rest, steps, -registers.rows * registers.vectors
+        return round(cycles_of(registers), 3), rest, steps, -registers.rows * registers.vectors
 
     best = knobs.pick("tile", choices, cost=rank)
-    return Plan(group.rows, group.columns, best, by_panel, cycles(best))
-
-
-def _group_cycles(
-    shape: WinogradShape,
-    target: Target,
-    group: Grouping,
-    groups: int,
-    registers: Tile,
-    width: int,
-) -> float:
-    """Return the cycles of the products and transforms of all groups, and of waits for weights."""
-    vectors, tiles = shape.outputs // shape.block, group.rows * group.columns
-    runs, length = group.runs
-    wait = _weight_wait(shape, target, tiles, registers, width)
-    steps = runs * tile_set_cycles(length, vectors, registers, width, target, wait)
-    products = shape.products * steps
-    times = groups if shape.weight_bytes > target.l2_bytes // 2 else 1
-    speed = memory_bytes_per_cycle(target) if times == 1 else shared_bytes_per_cycle(target)
-    waits = times * max(0.0, shape.weight_bytes / speed - products)
-    if shape.weight_bytes > target.l2_bytes:
-        waits += _SEEN_WEIGHTS * (times - 1) * shape.weight_bytes / shared_bytes_per_cycle(target)
-    touched = tiles * shape.points * (shape.inputs + shape.outputs) / shape.block * width
-    return groups * (products + fma_cycles(touched * OPERATIONS[shape.side], target)) + waits
-
-
-def _weight_wait(
-    shape: WinogradShape, target: Target, tiles: int, registers: Tile, width: int
-) -> float:
-    """Return the cycles to read a vector of weights that several passes over a point take.
-
-    0 where one pass takes them or the first cache holds those of a point.
-    """
-    size = target.vector_bytes
-    is_near = shape.reduced * registers.vectors * width * size <= target.l1_bytes // 2
-    return 0.0 if is_near or tiles <= registers.rows else level_cycles(size, 2, target)
+    return Plan(group.rows, group.columns, best, group.by_panel, cycles_of(best))
 
 
 def schedule_winograd(group: Group, target: Target, knobs: Knobs) -> None:
@@ -295,8 +143,8 @@ def schedule_winograd(group: Group, target: Target, knobs: Knobs) -> None:
     if group.attrs.unused:
         skip_unused(sums, compute_of(sums).reduce_axis[-2], group.attrs.unused)
     panels = ceil(known(axes_of(products)[3]) / plan.registers.vectors)
-    is_near = shape.v_bytes(plan.rows * plan.columns) <= target.l2_bytes * 3 // 4
-    fetched = ceil(panels / target.cores) if is_near else 1
+    stays = shape.v_bytes(plan.rows * plan.columns) <= filled_bytes(target, 2)
+    fetched = ceil(panels / target.cores) if stays else 1
     _fetch_next(sums, plan, width, fetched, target, knobs)
     products.compute_at(result, at_panel)
     rows_out.compute_at(result, at_tile)
@@ -324,15 +172,6 @@ def _shape_of(group: Group) -> WinogradShape:
 
 def _width(stage: Stage, target: Target) -> int:
     return max(1, known(axes_of(stage)[-1]) // lanes_of(stage, target))
-
-
-def holds_a_tile(tile: int, points: int, target: Target) -> bool:
-    """True when registers hold the rows of an output transform, a column of products, the factors.
-
-    If not, the rows go through memory, column by column and row by row.
-    """
-    factors = tile * (tile - 1) // 2
-    return tile * points + points + factors <= target.vector_registers
 
 
 def _result_loops(

@@ -12,9 +12,11 @@ from __future__ import annotations
 from dataclasses import replace
 from math import ceil
 
+from treadle.cost.unknown import IMAGE_EXTENT, IMAGE_WIDTHS
+from treadle.cost.winograd import Grouping, WinogradShape, fits_group, holds_a_tile
 from treadle.expr.nodes import int_value
 from treadle.graph.operator import Group
-from treadle.ops.schedules.conv import TYPICAL
+from treadle.limits import GROUP_COLUMNS, GROUP_ROWS
 from treadle.ops.schedules.stages import (
     axes_of,
     by_register,
@@ -27,11 +29,7 @@ from treadle.ops.schedules.stages import (
     skip_unused,
 )
 from treadle.ops.schedules.winograd import (
-    Grouping,
     Plan,
-    WinogradShape,
-    fits_group,
-    holds_a_tile,
     in_columns_first,
     plan_of_group,
     skip_odd_ends,
@@ -42,9 +40,6 @@ from treadle.te.operations import IterVar
 from treadle.te.schedule import Schedule
 from treadle.te.stage import Stage
 
-_ROWS, _COLUMNS = (1, 2, 4), (2, 3, 4, 5, 6, 7, 8)
-"""Rows and columns of tiles that a group may have."""
-
 
 def plan_winograd_dynamic(
     shape: WinogradShape, target: Target, *, width: int = 1, knobs: Knobs | None = None
@@ -54,14 +49,16 @@ def plan_winograd_dynamic(
     `shape` has sizes of one image, which do not count; the plan's cycles are those of it.
     """
     asked = Knobs() if knobs is None else knobs
-    groups = [Grouping(r, c, by_panel=False, joint=False) for r in _ROWS for c in _COLUMNS]
+    groups = [
+        Grouping(r, c, by_panel=False, joint=False) for r in GROUP_ROWS for c in GROUP_COLUMNS
+    ]
     fitting = [g for g in groups if fits_group(shape, target, g)] or groups[:1]
 
     def cycles(group: Grouping) -> float:
         return sum(
             plan_of_group(_filled(shape, group, size), target, group, Knobs(), width=width).cycles
             / size**2
-            for size in TYPICAL
+            for size in IMAGE_WIDTHS
         )
 
     group = asked.pick("group", fitting, cost=cycles)
@@ -113,7 +110,7 @@ def _shape_of(group: Group) -> WinogradShape:
         int_value(d) or 1 for d in (v.shape[3], v.shape[6], products.shape[3], products.shape[6])
     )
     attrs = group.attrs
-    tiles = ceil(TYPICAL[len(TYPICAL) // 2] / attrs.tile)
+    tiles = ceil(IMAGE_EXTENT / attrs.tile)
     down, across = (int_value(d) or tiles for d in v.shape[4:6])
     return WinogradShape(
         attrs.tile,
