@@ -4,6 +4,7 @@
 It stands beside the package, whose import it watches over, and imports nothing else.
 """
 
+import gc
 import os
 import signal
 import sys
@@ -24,8 +25,13 @@ def main() -> int:
     before = signal.getsignal(signal.SIGINT)
     if before is signal.default_int_handler:
         signal.signal(signal.SIGINT, _leave)
+    gc.disable()  # what modules are made of is never let go of: nobody need look through it
+    from treadle.cli.main import load
     from treadle.cli.main import main as run
 
+    load(sys.argv[1:])
+    gc.freeze()
+    gc.enable()
     signal.signal(signal.SIGINT, before)
     return run()
 

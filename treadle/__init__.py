@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from treadle.build.executable import Executable
     from treadle.build.load import load
     from treadle.build.loaded import LoadedExecutable
-    from treadle.build.reading import from_tflite, from_torch
+    from treadle.build.reading import from_tensorflow, from_tflite, from_torch
     from treadle.build.te_build import build, lower
     from treadle.integrations.inference_session import InferenceSession, SessionOptions
     from treadle.runtime.array import Device, NDArray, array, cpu, empty, from_dlpack
@@ -54,8 +54,9 @@ __all__ = [
     "InternalError", "LoadedExecutable", "MeasureOptions", "ModelError", "NDArray", "RpcError",
     "ScheduleError", "SessionOptions", "Target", "TargetError", "ToolchainError", "TreadleError",
     "TuneOptions", "TypeMismatch", "UnsupportedOperators", "UsageError", "array", "auto_scheduler",
-    "autotvm", "build", "compile", "cpu", "empty", "from_dlpack", "from_tflite", "from_torch",
-    "load", "load_module", "lower", "parse_target", "rpc", "settings", "te", "tune_model",
+    "autotvm", "build", "compile", "cpu", "empty", "from_dlpack", "from_tensorflow", "from_tflite",
+    "from_torch", "load", "load_module", "lower", "parse_target", "rpc", "settings", "te",
+    "tune_model",
 ]  # fmt: skip
 
 _PLACES = {
@@ -74,6 +75,7 @@ _PLACES = {
     "cpu": "runtime.array",
     "empty": "runtime.array",
     "from_dlpack": "runtime.array",
+    "from_tensorflow": "build.reading",
     "from_tflite": "build.reading",
     "from_torch": "build.reading",
     "load": "build.load",

@@ -53,6 +53,10 @@ class TypeMismatch(TreadleError):
 class ModelError(TreadleError):
     """A model file cannot be read, or breaks the rules of its format."""
 
+    def completed(self, at: str, hint: str) -> ModelError:
+        """Return this error with a place and a hint where it has none."""
+        return type(self)(self.problem, at=self.at or at, hint=self.hint or hint)
+
 
 class UnsupportedOperators(ModelError):
     """A model uses operators Treadle has no conversion for; all are listed, with counts."""

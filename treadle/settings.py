@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from pathlib import Path
 
 from treadle.errors import SettingError
@@ -193,10 +194,19 @@ def _read(setting: Setting, text: str, said: str) -> object:
 # ---- what is in force ----------------------------------------------------------------------------
 
 
+_DEFAULTS_READ = ("XDG_CACHE_HOME", "HOME", "USERPROFILE")
+_VARIABLES = (*(setting.variable for setting in TABLE), *_DEFAULTS_READ)
+
+
 def _from_environment() -> Settings:
+    return _settings_of(tuple([os.environ.get(name, "") for name in _VARIABLES]))
+
+
+@lru_cache(maxsize=16)
+def _settings_of(texts: tuple[str, ...]) -> Settings:
+    """Return the settings that the texts of `_VARIABLES` say: asked for all the time, read once."""
     values: dict[str, object] = {}
-    for setting in TABLE:
-        text = os.environ.get(setting.variable, "")
+    for setting, text in zip(TABLE, texts, strict=False):
         values[setting.name] = _read(setting, text, setting.variable) if text else setting.default()
     return Settings(**values)  # type: ignore[arg-type]  # the table's rows are typed by Settings
 

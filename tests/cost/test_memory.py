@@ -12,6 +12,7 @@ from treadle.cost.memory import (
     level_cycles,
     local_bytes,
     memory_bytes_per_cycle,
+    outlast_products,
     remote_cycles,
     rows_side_by_side,
     scattered_cycles,
@@ -44,6 +45,16 @@ def test_weights_cost_where_they_leave_the_second_cache() -> None:
     assert weight_cycles(8192, 2, AVX2) == 0  # half as many bytes
     assert weight_cycles(8193, 2, AVX2) == level_cycles(32, 3, AVX2)
     assert weight_cycles(8192, 2, with_caches(AVX512, l2=8 << 20)) == 0
+
+
+def test_weights_outlast_the_products_of_few_rows() -> None:
+    by_level = [[outlast_products(size, rows, AVX512) for rows in (0, 1, 2, 3, 4, 5, 9)]
+                for size in (64 << 10, 64 << 20)]  # fmt: skip
+    for found in by_level:
+        assert found[0] is False  # rows that are not known
+        assert found[1] is True
+        assert found[-1] is False
+    assert sum(by_level[1]) >= sum(by_level[0])  # what lies further away takes longer
 
 
 def test_far_memory_is_asked_earlier() -> None:

@@ -19,6 +19,7 @@ from treadle.cost.registers import (
     parts_of,
     tile_cycles,
     tile_set_cycles,
+    tile_steps,
     vectors_of,
 )
 from treadle.target.base import Target
@@ -83,3 +84,11 @@ def test_elements_apart_are_shuffled_or_read_one_by_one() -> None:
     assert [loads_of_vector(stride, 16) for stride in (1, 2, 4, 5)] == [1, 2, 4, 16]
     assert tile_cycles(1, 4, AVX512, 4) > tile_cycles(1, 4, AVX512)
     assert tile_cycles(12, 2, AVX512, 2) == tile_cycles(12, 2, AVX512)  # hidden by products
+
+
+def test_kept_steps_are_those_of_their_own_target() -> None:
+    narrow = changed(AVX512, fma_bits=256)
+    for target in (AVX512, narrow, AVX512):
+        for rows, vectors, loaded in ((6, 4, 1.0), (14, 1, 1.0), (14, 1, 4.0), (6, 0.5, 1.0)):
+            kept = tile_steps(target)(rows, vectors, loaded)
+            assert kept == tile_cycles(rows, vectors, target, loaded)

@@ -11,6 +11,7 @@ import pytest
 from tests.optimize.cases import constant, function, var
 from tests.optimize.conftest import Check
 from treadle.graph.nodes import Call, Constant, Function, Node
+from treadle.limits import DEFERRED_BYTES
 from treadle.ops.conv import conv, conv_transpose
 from treadle.ops.elementwise import add, divide, multiply, relu, subtract
 from treadle.ops.matmul import matmul
@@ -98,3 +99,40 @@ def test_weights_are_rounded_once() -> None:
     assert isinstance(after.body, Call)
     exact = weights.value.astype(np.float64) * scale.value.astype(np.float64)[:, None]
     np.testing.assert_array_equal(after.body.args[1].value, exact.astype(np.float32))  # type: ignore[union-attr]
+
+
+def _large(value: float) -> Constant:
+    """Return weights that are scaled later, of small values and one other."""
+    weights = np.full((512, 1024), 1e-3, "f4")
+    weights[-1, -1] = value
+    assert weights.nbytes >= DEFERRED_BYTES
+    return Constant.of(weights)
+
+
+@pytest.mark.parametrize(
+    ("value", "last", "is_folded"),
+    [
+        (1.0, 2.0, True),
+        (-1e38, 2.0, True),
+        (-1e38, 10.0, False),
+        (1e38, -10.0, False),
+        (np.inf, 0.0, False),
+        (np.nan, 1.0, False),
+        (1e38, 0.5, True),  # the largest factor and the largest weight never meet
+    ],
+)
+def test_large_weights_are_scaled_unless_one_would_overflow(
+    value: float, last: float, is_folded: bool
+) -> None:
+    values = var("values", 4, 512)
+    scale = np.full(1024, 20.0 if last == 0.5 else 1.0, "f4")
+    scale[-1] = last
+    product = multiply(matmul(values, _large(value)), Constant.of(scale))
+    made = apply_rules(function(product, params=[values]), affine.RULES).body
+    assert isinstance(made, Call)
+    assert (made.op is matmul) == is_folded
+    if is_folded:
+        weights = made.args[1]
+        assert isinstance(weights, Constant)
+        expected = (_large(value).value.astype("f8") * scale).astype("f4")
+        np.testing.assert_array_equal(weights.value, expected)

@@ -124,6 +124,12 @@ def _one_head() -> Function:
     return function(matmul(softmax(scores, axis=1), c), params=[a, b, c])
 
 
+def _one_query() -> Function:
+    a, b, c = var("a", 3, 1, 16), var("b", 3, 40, 16), var("c", 3, 40, 20)
+    weights = softmax(matmul(a, transpose(b, perm=(0, 2, 1))), axis=2)
+    return function(matmul(weights, c), params=[a, b, c])
+
+
 def _rows_without_keys(replaced: float = 0.0, test: Node | None = None) -> Function:
     """As torch exports a mask of truth values: the weights of a row that sees no key are 0."""
     seen = np.random.default_rng(0).random((1, 1, ROWS, KEYS)) < 0.5
@@ -157,6 +163,7 @@ CASES: dict[str, Callable[[], Function]] = {
     "channels outside": _channels_outside,
     "merged heads": _merged_heads,
     "one head": _one_head,
+    "one query": _one_query,
     "rows without keys": _rows_without_keys,
 }
 
@@ -243,7 +250,7 @@ UNCHANGED: dict[str, Callable[[], Function]] = {
     "scores that are a result": _product_used_twice,
     "scores from outside": lambda: _scores_of(2, ROWS, KEYS),
     "a softmax of rows": lambda: _scores_of(2, KEYS, KEYS, axis=1),
-    "one query": _few_rows,
+    "one query of keys that lie apart": _few_rows,
 }
 
 

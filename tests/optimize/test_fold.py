@@ -60,7 +60,7 @@ def test_small_bomb_is_not_evaluated() -> None:
 
 
 def test_many_small_bombs_hit_the_total(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fold, "TOTAL_LIMIT", 1000)
+    monkeypatch.setattr(fold, "ALL_FOLDED_BYTES", 1000)
     outputs = [tile(constant(4, key=str(k)), repeats=(20,)) for k in range(5)]
     after = fold_constants(function(*outputs, params=[]))
     assert len(_calls(after)) == 2
@@ -68,7 +68,7 @@ def test_many_small_bombs_hit_the_total(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_large_weights_are_moved_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """A transposed weight is no larger than the weight: it folds however large it is."""
-    monkeypatch.setattr(fold, "GROWTH_LIMIT", 10)
+    monkeypatch.setattr(fold, "FOLDED_BYTES", 10)
     after = fold_constants(function(transpose(constant(30, 40), perm=(1, 0)), params=[]))
     assert isinstance(after.body, Constant)
 
@@ -85,7 +85,7 @@ def test_moved_weights_are_copied_once_at_the_end() -> None:
 
 
 def test_expensive_calls_run_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fold, "FLOPS_LIMIT", 1000)
+    monkeypatch.setattr(fold, "FOLDED_FLOPS", 1000)
     before = function(matmul(constant(20, 20), constant(20, 20)), params=[])
     assert _calls(fold_constants(before)) == ["matmul"]
 

@@ -62,15 +62,17 @@ def run(
     *,
     env: Env | None = None,
     target: Target | None = None,
+    written_for: Target | None = None,
     workspace: int = 0,
 ) -> None:
     """Call a kernel on copies of the arrays with the right alignment; results are copied back.
 
-    Without `env` its loops run in order. Raises: InternalError with the kernel's code.
+    Without `env` its loops run in order. Its text may be that of another machine than the one it
+    is compiled for. Raises: InternalError with the kernel's code.
     """
     target = target or native()
     backend = backend_of(target)
-    text = backend.emit(func, target)
+    text = backend.emit(func, written_for or target)
     if backend.kind == "llvm":  # in this process: quicker for one kernel
         code = compile_ir(text)
     else:

@@ -10,7 +10,7 @@ import pytest
 from tests.target.kernel import flat, native_c
 from treadle.expr import nodes as ex
 from treadle.expr.nodes import Const, Var
-from treadle.loop.nodes import For, If, PrimFunc, Store
+from treadle.loop.nodes import Allocate, For, If, PrimFunc, Store, seq
 from treadle.target.c_text import emit
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
@@ -45,3 +45,14 @@ def test_text_of_a_guarded_loop() -> None:
         "  return 0;\n"
         "}\n"
     )
+
+
+def test_a_buffer_that_two_parts_allocate_is_declared_once() -> None:
+    """Two declarations would have two names, and users who ask for warnings one for the first."""
+    x, held, i = flat("x", "float32", 8), flat("held", "float32", 8, "workspace"), Var("i")
+    parts = [
+        Allocate(held, For(i, Const.of(8), "serial", Store(held, (i,), ex.load(x, [i])))),
+        Allocate(held, For(i, Const.of(8), "serial", Store(x, (i,), ex.load(held, [i])))),
+    ]
+    func = PrimFunc("twice", (x,), (), seq(*parts), attrs={"workspace_offsets": {"held": 0}})
+    assert emit(func, native_c()).count("float* held") == 1

@@ -71,6 +71,28 @@ def test_a_target_prints_as_text_that_reads_back(text: str) -> None:
     assert parse_target(str(target)) == target
 
 
+@pytest.mark.parametrize(
+    ("triple", "cpu", "bits"),
+    [
+        ("armv7-linux-gnueabihf", "cortex-a9", 128),
+        ("armv7l-linux-gnueabihf", "generic", 64),
+        ("thumbv6m-none-eabi", "cortex-m0plus", 64),
+        ("thumbv8m.main-none-eabihf", "cortex-m33", 64),
+        ("arm-none-eabi", "cortex-m7", 64),
+        ("riscv32-unknown-elf", "sifive-e31", 64),
+        ("aarch64-none-elf", "cortex-a53", 128),
+        ("riscv64-unknown-elf", "generic-rv64", 64),
+    ],
+)
+def test_machines_that_load_nothing_are_targets_of_c(triple: str, cpu: str, bits: int) -> None:
+    text = f"c -mtriple={triple} -mcpu={cpu}"
+    target = parse_target(text)
+    assert target.is_source_only
+    assert (target.vector_bits, target.cores) == (bits, 1)
+    assert parse_target(str(target)) == target
+    assert not parse_target(f"c {ARM}").is_source_only
+
+
 def test_dashes_values_and_v08_words() -> None:
     plain = parse_target(f"llvm {X86} -mcpu=haswell -num-cores=2")
     assert parse_target(f"llvm --mcpu=haswell {X86} --num-cores=2") == plain
@@ -125,6 +147,10 @@ def test_required_features_leave_tuning_out() -> None:
         (f"llvm {X86} -mattr=+avx3", "'avx3' is not a feature", "did you mean avx"),
         (f"llvm {X86} -mattr=avx2", "feature 'avx2' of target", "write +avx2 or -avx2"),
         ("llvm -mtriple=aarch46-linux-gnu", "unknown architecture 'aarch46'", "aarch64"),
+        ("llvm -mtriple=armv7-linux-gnueabihf", "loads no machine code of", "c -mtriple=armv7"),
+        ("llvm -mtriple=aarch64-none-elf", "loads no machine code of aarch64-none-elf", "write C"),
+        ("c -mtriple=thumbv7m-none-eabi -mcpu=cortex-m44", "is not a CPU", "cortex-m4"),
+        ("llvm -mtriple=i686-linux-gnu", "64-bit machine code only", "x86_64"),
         ("llvm -num-cores=0", "is not a number of cores", "from 1 to 4096"),
         ("llvm -num-cores=two", "is not a number of cores", "from 1 to 4096"),
         ("llvm '-mcpu=x", "cannot be read", ""),

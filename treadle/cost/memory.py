@@ -4,7 +4,12 @@
 from __future__ import annotations
 
 from math import ceil, gcd, sqrt
+from typing import TypeVar
 
+import numpy as np
+import numpy.typing as npt
+
+from treadle.cost.registers import fma_cycles
 from treadle.target.base import Target
 from treadle.target.machine import STACK_BYTES
 
@@ -12,6 +17,11 @@ _BUSY = 0.85
 """The share of its time that memory delivers weights while products are computed."""
 _MARGIN = 2
 """How many times as long as when it is idle memory may take to answer."""
+_ROW_STAGES = 4
+"""Stages of a row that the stack has room for, each of the largest size that is taken."""
+
+Numbers = TypeVar("Numbers", float, npt.NDArray[np.float64])
+"""A size, or those of several candidates that are compared: one result for each."""
 
 
 def memory_bytes_per_cycle(target: Target) -> float:
@@ -32,12 +42,12 @@ def stream_cycles(size: float, target: Target) -> float:
     return size / (_BUSY * memory_bytes_per_cycle(target))
 
 
-def level_cycles(size: float, level: int, target: Target) -> float:
+def level_cycles(size: Numbers, level: int, target: Target) -> Numbers:
     """Return the cycles in which a core reads `size` bytes from a level of cache, 1 to 3."""
     return size / target.machine.caches[level - 1].bytes_per_cycle
 
 
-def remote_cycles(size: float, target: Target) -> float:
+def remote_cycles(size: Numbers, target: Target) -> Numbers:
     """Return the cycles in which a core reads `size` bytes that another has just written."""
     return size / target.machine.remote_bytes_per_cycle
 
@@ -52,14 +62,48 @@ def steps_to_cores(step_cycles: float, target: Target) -> float:
     return _MARGIN * target.machine.remote_latency / step_cycles
 
 
+def kept_bytes(target: Target, level: int) -> int:
+    """Return the bytes of a level of cache, 1 to 3, that stay while other things pass: half of it.
+
+    Of level 2 those are a core's part; level 3 is that of all cores.
+    """
+    return _level_bytes(target, level) // 2
+
+
+def filled_bytes(target: Target, level: int) -> int:
+    """Return the bytes of a level of cache that stay where nothing else is read: three quarters.
+
+    The rest is left to the stack, to results and to lines that share a set.
+    """
+    return _level_bytes(target, level) * 3 // 4
+
+
+def _level_bytes(target: Target, level: int) -> int:
+    return (target.l1_bytes, target.l2_bytes, target.l3_bytes)[level - 1]
+
+
+def stream_vectors(target: Target) -> int:
+    """Return how many vectors of columns to sum together where they come from memory.
+
+    Two pages of a row: what is fetched ahead ends with a page, and their sums fit the first cache.
+    """
+    size = min(2 * target.machine.page_bytes, target.l1_bytes // 4)
+    return max(1, size // target.vector_bytes)
+
+
+def most_sums(itemsize: int, target: Target) -> int:
+    """Return how many sums stay in the first cache while rows pass through it: an eighth of it."""
+    return target.l1_bytes // 8 // itemsize
+
+
 def weight_cycles(reduction: int, vectors: int, target: Target) -> float:
-    """Return the cycles that reading a vector of weights takes, 0 where they stay near.
+    """Return the cycles that reading a vector of weights takes, 0 where they stay in level 2.
 
     A tile reads `reduction` times `vectors`, the next one the same again.
     """
     size = target.vector_bytes
-    is_far = reduction * vectors * size > target.l2_bytes // 2
-    return level_cycles(size, 3, target) if is_far else 0.0
+    stays = reduction * vectors * size <= kept_bytes(target, 2)
+    return 0.0 if stays else level_cycles(size, 3, target)
 
 
 def rows_side_by_side(row_bytes: int, target: Target) -> int:
@@ -72,6 +116,16 @@ def rows_side_by_side(row_bytes: int, target: Target) -> int:
     ways = target.l1_bytes // page
     places = page // max(target.machine.line_bytes, gcd(row_bytes, page))
     return max(1, 2 * ways // 3) * places
+
+
+def outlast_products(size: float, rows: int, target: Target) -> bool:
+    """Return whether `size` bytes of weights take longer to read than to multiply by `rows` rows.
+
+    Rows are those that all weights are read once for; 0 where they are not known.
+    """
+    level = 2 if size <= kept_bytes(target, 2) else 3
+    reading = level_cycles(target.vector_bytes, level, target)
+    return rows > 0 and reading >= fma_cycles(rows, target)
 
 
 def scattered_cycles(rows: int, row_bytes: int, size: int, target: Target) -> float:
@@ -88,13 +142,23 @@ def scattered_cycles(rows: int, row_bytes: int, size: int, target: Target) -> fl
 
 
 def local_bytes(target: Target) -> int:
-    """Return the bytes of one buffer that a thread keeps near: half of a cache, and on the stack.
+    """Return the bytes of one buffer that a thread keeps in its level 2, and on the stack.
 
     A part of the stack's limit is left, as a buffer may grow by the rests of tiles.
     """
-    return min(target.l2_bytes // 2, STACK_BYTES * 3 // 4)
+    return min(kept_bytes(target, 2), filled_stack_bytes())
+
+
+def filled_stack_bytes() -> int:
+    """Return the bytes that all buffers of a kernel take of the stack: the rest is for others."""
+    return STACK_BYTES * 3 // 4
 
 
 def stack_bytes(buffers: int = 1) -> int:
     """Return the bytes of each of so many buffers that a kernel holds on the stack together."""
     return STACK_BYTES // buffers
+
+
+def row_stage_bytes() -> int:
+    """Return the bytes of one stage of a row that all stages of the row hold on the stack."""
+    return stack_bytes(_ROW_STAGES)

@@ -8,12 +8,21 @@ remainders included, so a tile that divides its axis wins over one that leaves a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache, partial
 
 from treadle.target.base import Target
 from treadle.target.machine import SHUFFLED_STRIDE
+
+_UNEVEN = 1.1
+"""What a tile that leaves a remainder counts as, in tiles that do not: the remainder has code of
+its own, and its loops are not those of the tile."""
+_BODY_SHARE = 0.02
+"""What one more body of code counts as, in the whole time: of two choices that take about as long,
+the one with fewer kinds of remainders is shorter, to compile and in the cache of instructions."""
+_FUNCTION_REGISTERS = 6
+"""Registers of a transcendental function: argument, parts of it, the polynomial, a coefficient."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +69,29 @@ def fma_cycles(vectors: float, target: Target) -> float:
 
 
 def load_cycles(vectors: float, target: Target) -> float:
-    """Return the cycles in which so many whole vectors are read from the nearest cache."""
+    """Return the cycles in which so many whole vectors are read from level 1."""
     return vectors / target.machine.loads_of(target.vector_bits)
+
+
+def vectors_in_flight(target: Target) -> int:
+    """Return how many accumulators keep the units busy without waiting: a power of two, no more."""
+    most = target.machine.fma_units * target.machine.fma_latency
+    return 1 << (most.bit_length() - 1)
+
+
+def function_registers() -> int:
+    """Return how many registers a transcendental function in an epilogue takes for its own."""
+    return _FUNCTION_REGISTERS
+
+
+def uneven_cycles(cycles: float) -> float:
+    """Return what cycles of a tile that leaves a remainder count as, next to one that does not."""
+    return cycles * _UNEVEN
+
+
+def cycles_with_bodies(cycles: float, bodies: int) -> float:
+    """Return what cycles of a choice count as that takes so many bodies of code."""
+    return cycles * (1 + _BODY_SHARE * bodies)
 
 
 def tile_cycles(rows: int, vectors: float, target: Target, loaded: float = 1.0) -> float:
@@ -71,8 +101,26 @@ def tile_cycles(rows: int, vectors: float, target: Target, loaded: float = 1.0) 
     """
     machine, sums = target.machine, rows * vectors
     compute = max(fma_cycles(sums, target), machine.fma_latency if sums else 0)
-    loads = rows / machine.loads_per_cycle + load_cycles(vectors * loaded, target)
+    loads = tile_load_cycles(rows, vectors * loaded, target)
     return max(compute, loads) + machine.iteration_cycles
+
+
+def tile_load_cycles(rows: int, vectors: float, target: Target) -> float:
+    """Return the cycles in which a step reads a value of every row and so many whole vectors."""
+    return rows / target.machine.loads_per_cycle + load_cycles(vectors, target)
+
+
+@lru_cache(maxsize=1 << 6)
+def tile_steps(target: Target) -> Callable[..., float]:
+    """Return `tile_cycles` of a target, a function of its other arguments that keeps its answers.
+
+    For those who compare many tiles: there are few pairs of rows and vectors that fit registers.
+    """
+    return cache(partial(_tile_step, target))
+
+
+def _tile_step(target: Target, rows: int, vectors: float, loaded: float = 1.0) -> float:
+    return tile_cycles(rows, vectors, target, loaded)
 
 
 def loads_of_vector(stride: int, lanes: int) -> int:
@@ -98,11 +146,12 @@ def tile_set_cycles(
 
     A vector takes `width` registers; `wait`: cycles to read a vector of weights.
     """
-    cycles = 0.0
+    cycles, step_of = 0.0, tile_steps(target)
+    columns = parts_of(vectors, tile.vectors)
     for tile_rows, row_count in parts_of(rows, tile.rows):
-        for tile_vectors, vector_count in parts_of(vectors, tile.vectors):
+        for tile_vectors, vector_count in columns:
             held = tile_vectors * width
-            step = max(tile_cycles(tile_rows, held, target), held * wait)
+            step = max(step_of(tile_rows, held), held * wait)
             cycles += step * row_count * vector_count
     return cycles
 
@@ -120,13 +169,13 @@ def image_cycles(
     With `taps`: of a step for each of them that does not meet zeros only. `wait`: cycles to read a
     vector of weights.
     """
-    cycles = 0.0
+    cycles, step_of = 0.0, tile_steps(target)
     along = (None, None) if taps is None else taps
     for high, high_count in _parts_with_taps(image[0], tile.high, along[0]):
         for wide, wide_count in _parts_with_taps(image[1], tile.wide, along[1]):
             for v, count in parts_of(image[2], tile.vectors):
                 held = v * registers
-                step = max(tile_cycles(high * wide, held, target), held * wait)
+                step = max(step_of(high * wide, held), held * wait)
                 cycles += step * high_count * wide_count * count
     return cycles
 

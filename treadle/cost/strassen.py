@@ -12,26 +12,35 @@ their own was fitted to 60,000 cycles of two cores; the formulas give 36,000 for
 from __future__ import annotations
 
 from treadle.cost.forks import fork_cycles
-from treadle.cost.memory import level_cycles, remote_cycles
+from treadle.cost.memory import (
+    Numbers,
+    filled_bytes,
+    filled_stack_bytes,
+    level_cycles,
+    remote_cycles,
+)
 from treadle.target.base import Target
 
 _SHARE_OF_LAST = 8
 """Values that take more than this part of the last cache are half in memory."""
 
 
-def sum_cycles(vectors: float, target: Target, *, in_memory: bool = False) -> float:
+def sum_cycles(vectors: Numbers, target: Target, *, in_memory: bool = False) -> Numbers:
     """Return the cycles to read or write so many vectors where blocks of values are added.
 
     They come from and go to level 2. `in_memory`: where they may take much of the last cache, half
     of them are there and half in memory.
     """
     size = target.vector_bytes * vectors
-    if not in_memory or size <= target.l3_bytes // _SHARE_OF_LAST:
-        return level_cycles(size, 2, target)
-    return (level_cycles(size, 3, target) + size / target.machine.memory_bytes_per_cycle) / 2
+    near = level_cycles(size, 2, target)
+    if not in_memory:
+        return near
+    is_far = 1.0 * (size > target.l3_bytes // _SHARE_OF_LAST)
+    far = (level_cycles(size, 3, target) + size / target.machine.memory_bytes_per_cycle) / 2
+    return (1.0 - is_far) * near + is_far * far
 
 
-def sums_kernel_cycles(values: float, target: Target) -> float:
+def sums_kernel_cycles(values: Numbers, target: Target) -> Numbers:
     """Return what it costs that sums of `values` bytes are made by a kernel of their own.
 
     The threads meet once more, and of the values each core reads those that others made. A kernel
@@ -61,3 +70,13 @@ def place_cycles(vectors: float, target: Target) -> float:
     """Return the cycles to read so many vectors of results again and write them in their place."""
     machine, bits = target.machine, target.vector_bits
     return vectors * (1 / machine.loads_of(bits) + 1 / machine.stores_of(bits))
+
+
+def most_rows_of_half(products: int, row_bytes: int, target: Target) -> int:
+    """Return how many rows half a part of a matrix has at most.
+
+    The `products` of halves by a panel, whose rows have `row_bytes`, stay in a core's level 2, on
+    the stack.
+    """
+    room = min(filled_bytes(target, 2), filled_stack_bytes())
+    return max(1, room // (products * row_bytes))

@@ -22,6 +22,7 @@ import numpy as np
 from treadle import dtype as dt
 from treadle.graph.nodes import Call, Constant, DeferredConstant, Node
 from treadle.graph.types import TensorType, tensor_type
+from treadle.limits import DEFERRED_BYTES
 from treadle.ops.conv import conv, conv_transpose
 from treadle.ops.elementwise import add, divide, multiply, subtract
 from treadle.ops.matmul import matmul
@@ -32,8 +33,6 @@ FOLDED_TYPES = frozenset({"float32", "float64"})
 """Where rounding a scaled weight costs no more than rounding a scaled result does. Half-precision
 operators compute in float32 and round once, which rounded weights would spoil."""
 
-DEFERRED_FROM = 1 << 20
-"""Bytes: weights from this size on are scaled again where they are packed, not kept meanwhile."""
 
 Vector = np.ndarray[Any, np.dtype[np.float64]]
 """One float64 per channel."""
@@ -97,25 +96,39 @@ def _scaled(call: Call, scale: Vector) -> Call | None:
     factor = scale.reshape(_weight_shape(call, shape, scale))
     if call.op is conv_transpose:
         factor = np.repeat(factor, shape[0] // factor.shape[0], axis=0)
-    product = _product(weights, factor)
-    if not np.isfinite(product).all():
-        return None
-    if product.nbytes < DEFERRED_FROM:
+    if weights.type.nbytes < DEFERRED_BYTES:
+        product = _product(weights, factor)
+        if not np.isfinite(product).all():
+            return None
         return _same_call(call, (call.args[0], Constant.of(product, origin=weights.origin)))
+    if not _is_bounded(weights, factor) and not np.isfinite(_product(weights, factor)).all():
+        return None
     later = DeferredConstant(partial(_product, weights, factor), weights.type, weights.origin)
     return _same_call(call, (call.args[0], later))
 
 
 def _product(weights: Constant, factor: Vector) -> np.ndarray:
-    """Return weights times a factor, a slice of the first axis at a time."""
+    """Return weights times a factor, some of the first axis at a time."""
     value = weights.value
     product = np.empty(value.shape, value.dtype)
+    count = max(1, DEFERRED_BYTES * value.shape[0] // max(1, value.nbytes))
     with np.errstate(over="ignore", invalid="ignore"):
-        for k in range(value.shape[0]):
-            own = factor[k] if factor.shape[0] > 1 else factor[0]
-            product[k] = value[k].astype(np.float64) * own
+        for k in range(0, value.shape[0], count):
+            some = slice(k, k + count)
+            own = factor[some] if factor.shape[0] > 1 else factor
+            product[some] = value[some].astype(np.float64) * own
     release_pages(value)
     return product
+
+
+def _is_bounded(weights: Constant, factor: Vector) -> bool:
+    """True where no product can overflow: not that of the largest weight and the largest factor."""
+    value = weights.value
+    with np.errstate(over="ignore", invalid="ignore"):
+        largest = np.maximum(value.max(initial=0), -value.min(initial=0)).astype(np.float64)
+        bound = (largest * np.abs(factor).max(initial=0)).astype(value.dtype)
+    release_pages(value)
+    return bool(np.isfinite(bound))
 
 
 def _same_call(call: Call, args: tuple[Node, ...]) -> Call:

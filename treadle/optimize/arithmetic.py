@@ -127,6 +127,7 @@ def _merge_casts(call: Call, uses: Uses) -> Node | None:
 
 
 _MANTISSA = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}
+"""Bits of the whole numbers that a type holds exactly."""
 
 
 def _holds(wide: str, narrow: str) -> bool:

@@ -21,10 +21,12 @@ from typing import Any
 
 import numpy as np
 
+from treadle.cost.attention import block_vectors, has_rows_for_lanes, most_scores
 from treadle.dtype import bits, itemsize
 from treadle.graph.nodes import Call, Constant, Function, Node, topological, users
 from treadle.graph.operator import POINTWISE, Operator
 from treadle.graph.types import tensor_type
+from treadle.limits import ATTENTION_CALLS
 from treadle.ops.attention import attend
 from treadle.ops.elementwise import isnan, multiply, where
 from treadle.ops.indexing import gather
@@ -32,17 +34,13 @@ from treadle.ops.matmul import matmul
 from treadle.ops.movement import slice_
 from treadle.ops.norm import softmax
 from treadle.ops.reshaping import broadcast_to, reshape, transpose
-from treadle.ops.schedules.attention import block_vectors
+from treadle.optimize.attention_masks import keys_ahead
 from treadle.optimize.movement_rules import reshaped, shape_of
 from treadle.optimize.outline import is_embedded, outline
 from treadle.optimize.reshape_rules import swapped_operand
 from treadle.optimize.rule import Rule, Uses, apply_rules, attrs_of
 from treadle.target.base import Target
 
-_MOST_STEPS = 16
-"""The longest chain between two products: bounds the size of a kernel."""
-_PASSES = 6
-"""How many vector instructions per vector of scores are saved by not storing them."""
 _DTYPES = ("float32", "float64")
 
 
@@ -95,7 +93,14 @@ def _attended(call: Call, weights: Node, values: Node, uses: Uses, target: Targe
     transposed: dict[Node, Node] = {}
     for step in steps:
         transposed[step] = _transposed_step(step, transposed)
-    return attend(transposed[scores], values, nan_is_zero=guarded is not None, origin=call.origin)
+    ahead = keys_ahead(steps)
+    return attend(
+        transposed[scores],
+        values,
+        nan_is_zero=guarded is not None,
+        ahead=ahead,
+        origin=call.origin,
+    )
 
 
 def _without_nan(node: Node, uses: Uses) -> Node | None:
@@ -133,7 +138,7 @@ def _steps_of_scores(scores: Node, uses: Uses) -> list[Call] | None:
             continue
         if _is_call(node, matmul):
             found[node] = None
-        elif _is_pointwise(node) and len(found) < _MOST_STEPS:
+        elif _is_pointwise(node) and len(found) < ATTENTION_CALLS:
             found[node] = None
             pending += node.args
     return _in_order(scores, found, uses)
@@ -170,11 +175,12 @@ def _is_worth(product: Call, values: Node, target: Target) -> bool:
     lanes = target.lanes(bits(dtype))
     if min(rows, keys, sizes.depth, sizes.width, sizes.heads) < 1:
         return False
+    if rows == 1:  # lanes along what is summed
+        inside = _is_depth_inside(product.args[1]) and sizes.depth % lanes == 0
+        return inside and keys <= most_scores(itemsize(dtype))
     if block_vectors(keys, lanes, itemsize(dtype), target) == 0:
         return False
-    in_rows = keys * sizes.depth * -(-rows // lanes)
-    in_keys = rows * (sizes.depth + _PASSES) * -(-keys // lanes)
-    return in_rows <= in_keys
+    return has_rows_for_lanes(rows, keys, sizes.depth, lanes)
 
 
 def _is_worth_dynamic(product: Call, values: Node, target: Target) -> bool:
@@ -188,6 +194,14 @@ def _is_worth_dynamic(product: Call, values: Node, target: Target) -> bool:
     if isinstance(keys, int) and block_vectors(keys, lanes, itemsize(dtype), target) == 0:
         return False
     return not isinstance(rows, int) or rows == 1 or rows >= lanes // 2
+
+
+def _is_depth_inside(keys: Node) -> bool:
+    """True where [..., depth, keys] are read from memory in which depth runs fastest."""
+    if not isinstance(keys, Call) or keys.op is not transpose:
+        return False
+    perm = attrs_of(keys).perm
+    return bool(perm[-2] == len(perm) - 1)
 
 
 # The transposed form.

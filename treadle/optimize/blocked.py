@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from treadle.cost.rewrites import is_spliced
 from treadle.dtype import bits
 from treadle.graph.nodes import Call, Constant, Node
 from treadle.graph.types import Dim, TensorType, Type, known_sizes, same_dim, tensor_type
@@ -32,9 +33,6 @@ from treadle.target.base import Target
 
 IMAGES = (3, 4, 5)
 """Dimensions of signals, images and volumes, batch and channels included."""
-MOST_RUNS = 6
-"""Runs of neighbouring channels up to which a block is spliced of them by whole vectors: looking up
-each of sixteen lanes takes about as long as reading this many vectors under a mask."""
 
 
 def block_of(target: Target, dtype: str) -> int:
@@ -230,7 +228,7 @@ def _reordered(value: Blocked, order: ChannelOrder, origin: str) -> Node:
     """Return an image moved into another order; padding lanes hold copies."""
     places = value.order.places_of(order)
     found = runs_of(places, order.block)
-    if value.order.block != order.block or found.shape[1] > MOST_RUNS:
+    if value.order.block != order.block or not is_spliced(found.shape[1]):
         places = places.reshape(order.chunks, order.block)
         return reorder_nchwc(value.node, element_offsets(value, places), origin=origin)
     begins, ends = found[..., 0], found[..., 1]

@@ -17,6 +17,7 @@ from treadle.graph.nodes import Constant, DeferredConstant
 from treadle.runtime.pages import release_pages
 
 PADDING = -1
+"""The place of a lane that holds no channel."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ class ChannelOrder:
     @property
     def channels(self) -> int:
         """The number of channels held."""
-        return sum(p != PADDING for p in self.places)
+        return len(self.places) - self.places.count(PADDING)
 
     @property
     def has_padding_lanes(self) -> bool:

@@ -24,6 +24,7 @@ from treadle.dtype import bits, is_integer, is_signed, max_value, min_value
 from treadle.graph import nodes as g
 from treadle.graph.nodes import Call, Constant, Node
 from treadle.graph.types import known_sizes, tensor_type
+from treadle.limits import RANGE_DEPTH
 from treadle.ops import elementwise as ew
 from treadle.ops.conv import ConvAttrs
 from treadle.ops.lowered.dot import conv_dot, grouped, steps_in_word
@@ -35,8 +36,6 @@ from treadle.target.intrinsics.dots import dot_for
 
 _BYTES = ("int8", "uint8")
 _MOVES = (reshape, transpose, slice_, broadcast_to)
-_DEPTH = 16
-"""How many operators back a value's range is looked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +106,7 @@ def small_factors(
         return Factors(x, 0, w.value)
     if not is_integer(dtype) or bits(dtype) > 32:
         return None
-    limits = _range(w, _DEPTH)
+    limits = _range(w, RANGE_DEPTH)
     if limits is None:
         return None
     if limits[0] >= -128 and limits[1] <= 127:
@@ -116,14 +115,14 @@ def small_factors(
             return found
     if dot_for("int16", "int16", target) is None:
         return None
-    if not _is_small(limits) or not _is_small(_range(x, _DEPTH)):
+    if not _is_small(limits) or not _is_small(_range(x, RANGE_DEPTH)):
         return None
     data = ew.cast(x, dtype="int16", origin=x.origin)
     return Factors(data, 0, w.value.astype("int16"))
 
 
 def _byte_factors(x: Node, w: Constant, target: Target) -> Factors | None:
-    parts = _bytes_less_zero(x, _DEPTH)
+    parts = _bytes_less_zero(x, RANGE_DEPTH)
     if parts is None:
         return None
     data, zero = parts

@@ -24,23 +24,15 @@ from treadle.graph.nodes import (
 )
 from treadle.graph.operator import Operator
 from treadle.graph.types import TensorType, Type
+from treadle.limits import (
+    ALL_FOLDED_BYTES,
+    COMPARED_ELEMENTS,
+    FOLDED_BYTES,
+    FOLDED_FLOPS,
+    KEPT_BYTES,
+)
 from treadle.runtime.array import is_ready
 from treadle.runtime.pages import release_pages
-
-GROWTH_LIMIT = 64 << 20
-"""Bytes: the largest result folding makes, unless the operands are larger than the result."""
-
-TOTAL_LIMIT = 512 << 20
-"""Bytes: how much folding may grow one graph altogether."""
-
-FLOPS_LIMIT = 4 << 30
-"""Floating point operations: the dearest call that is folded."""
-
-KEPT_LIMIT = 1 << 20
-"""Bytes: results up to this size are kept for equal calls although they take memory."""
-
-EQUAL_LIMIT = 16
-"""Elements: constants up to this size are compared by value, larger ones by identity."""
 
 
 class ConstantFolder:
@@ -86,11 +78,11 @@ class ConstantFolder:
     def _is_affordable(self, call: Call, size: int, given: int) -> bool:
         if isinstance(call.op, Operator) and call.op.flops is not None:
             flops = call.op.flops(call.attrs, *(a.type for a in call.args))
-            if not isinstance(flops, int) or flops > FLOPS_LIMIT:
+            if not isinstance(flops, int) or flops > FOLDED_FLOPS:
                 return False
         if size <= given:
             return True
-        if size > GROWTH_LIMIT or self.grown + size > TOTAL_LIMIT:
+        if size > FOLDED_BYTES or self.grown + size > ALL_FOLDED_BYTES:
             return False
         self.grown += size
         return True
@@ -98,7 +90,7 @@ class ConstantFolder:
 
 def _is_cheap_to_keep(made: Constant, call: Call) -> bool:
     """True for small values, and for those that lie in the memory of what they are made of."""
-    if made.type.nbytes <= KEPT_LIMIT:
+    if made.type.nbytes <= KEPT_BYTES:
         return True
     return any(
         isinstance(a, Constant) and np.may_share_memory(made.value, a.value) for a in call.args
@@ -180,7 +172,7 @@ def merge_equal(function: Function) -> Function:
 
 def _value_key(node: Node) -> tuple[object, ...] | None:
     if isinstance(node, Constant):
-        if node.type.size > EQUAL_LIMIT:
+        if node.type.size > COMPARED_ELEMENTS:
             return None
         return ("constant", node.type, node.value.tobytes())
     if isinstance(node, Call):

@@ -28,19 +28,17 @@ from functools import partial
 from treadle.graph.nodes import Call, Function, Node, operands, topological
 from treadle.graph.operator import POINTWISE, Fusion, Operator
 from treadle.graph.types import TensorType, same_dim
+from treadle.limits import GROUP_CALLS
 from treadle.ops.movement import concat, pad
 from treadle.ops.reshaping import reshape
 from treadle.optimize.outline import outline
 from treadle.passes import decided
 
-GROUP_LIMIT = 64
-"""The largest number of calls in a group: bounds the size of a kernel and its compile time."""
-
 _LIGHT = POINTWISE | {Fusion.INJECTIVE}
 _ALONE = frozenset({reshape, concat})
 
 
-def fuse(function: Function, *, limit: int = GROUP_LIMIT, fuse_pad: bool = False) -> Function:
+def fuse(function: Function, *, limit: int = GROUP_CALLS, fuse_pad: bool = False) -> Function:
     """Return `function` with every call of an operator inside a function of its own.
 
     `limit` bounds the calls of a group; with 1 every call is a group.

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from treadle.cost.rewrites import pays_to_widen
 from treadle.errors import TypeMismatch
 from treadle.graph import nodes as g
 from treadle.graph.nodes import Call, Constant, DeferredConstant, Function, Node
@@ -32,8 +33,6 @@ from treadle.passes import decided
 
 HALVES = ("float16", "bfloat16")
 WIDE = "float32"
-LEAST_USES = 32
-"""Operations per element of the data from which converting it costs less than it saves."""
 _FOLLOWING = POINTWISE | {Fusion.INJECTIVE, Fusion.REDUCE, Fusion.ANCHOR}
 
 
@@ -138,7 +137,7 @@ class _Halves:
         known = [s for s in sizes if isinstance(s, int)]
         if not isinstance(work, int) or len(known) < len(sizes):
             return len(data) < len(node.args)
-        return work >= LEAST_USES * sum(known)
+        return pays_to_widen(work, sum(known))
 
 
 def _dtype(node: Node) -> str:

@@ -20,9 +20,7 @@ from treadle.graph.nodes import (
     with_operands,
 )
 from treadle.graph.operator import Fusion, Operator
-
-NAMED_CALLS = 6
-"""How many operators a function's name spells out; of more, those that compute."""
+from treadle.limits import NAMED_CALLS
 
 
 def outline(function: Function, groups: Mapping[Call, Sequence[Call]]) -> Function:

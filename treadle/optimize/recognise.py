@@ -27,6 +27,7 @@ from treadle import dtype as dt
 from treadle.graph.nodes import Call, Constant, Node
 from treadle.graph.operator import Operator
 from treadle.graph.types import TensorType, tensor_type
+from treadle.limits import ACTIVATION_DEPTH
 from treadle.ops.activation import gelu, mish, softplus
 from treadle.ops.elementwise import (
     add,
@@ -192,13 +193,12 @@ def _shift_norm(call: Call, uses: Uses) -> Node | None:
 
 # Gaussian error linear units.
 
-_DEEPEST = 6
-"""How far apart the steps of an activation may be."""
 _CLOSE = 1e-4
 """How far, relatively, the constants of an exporter may be from the exact ones."""
 _ROOT_HALF = math.sqrt(0.5)
 _ROOT_TWO_PI = math.sqrt(2.0 / math.pi)
 _TANH_ARGUMENT = {(1, 0): _ROOT_TWO_PI, (3, 0): _ROOT_TWO_PI * 0.044715}
+"""By the powers of x: the argument of tanh (Hendrycks and Gimpel, 2016)."""
 
 Terms = dict[tuple[int, int], float]
 """A polynomial in two values: coefficients by their powers."""
@@ -247,7 +247,7 @@ def _bases(node: Node) -> list[Node]:
 def _below(node: Node, ends: tuple[Operator[Any], ...]) -> list[Node]:
     found: dict[Node, None] = {node: None}
     level = [node]
-    for _ in range(_DEEPEST):
+    for _ in range(ACTIVATION_DEPTH):
         arithmetic = [
             n for n in level if isinstance(n, Call) and n.op in _ARITHMETIC and n.op not in ends
         ]
@@ -259,7 +259,9 @@ def _below(node: Node, ends: tuple[Operator[Any], ...]) -> list[Node]:
 _ARITHMETIC = (add, subtract, multiply, divide, power)
 
 
-def _terms(node: Node, first: Node, second: Node | None, depth: int = _DEEPEST) -> Terms | None:
+def _terms(
+    node: Node, first: Node, second: Node | None, depth: int = ACTIVATION_DEPTH
+) -> Terms | None:
     """Return a node as a polynomial in two values, None where it is not one (or a deep one)."""
     if node is first:
         return {(1, 0): 1.0}

@@ -17,6 +17,7 @@ from itertools import accumulate, pairwise
 
 import numpy as np
 
+from treadle.cost.rewrites import resizes_results
 from treadle.graph.nodes import Call, Constant, Function, Node
 from treadle.graph.types import known_sizes, tensor_type
 from treadle.ops.conv import ConvAttrs, conv
@@ -25,11 +26,6 @@ from treadle.ops.image import resize
 from treadle.ops.movement import concat
 from treadle.ops.resize_coordinates import ResizeAttrs
 from treadle.optimize.rule import Rule, Uses, apply_rules, attrs_of
-
-_LEAST_SAVED = 24
-"""Products per element of the result from which saving them pays for a sum of one more value."""
-_MOST_FILTERS = 4
-"""How many times the channels of the image there may be filters: results are resized instead."""
 
 
 def convolve_before_resizing(function: Function) -> Function:
@@ -110,8 +106,7 @@ def _grows(x: Node, filters: int, uses: Uses) -> bool:
     if crops or not before.is_static or any(k < 2 for k in attrs.changed(before.shape)):
         return False
     channels = before.static_shape[1]
-    saved = channels * (1 - before.size / max(1, after.size))
-    return saved >= _LEAST_SAVED and filters <= _MOST_FILTERS * channels
+    return resizes_results(channels, filters, max(1, after.size) / max(1, before.size))
 
 
 RULES = (Rule("convolve_before_resizing", (conv,), _before_resize),)

@@ -12,10 +12,8 @@ from treadle.errors import InternalError, TypeMismatch
 from treadle.graph.nodes import Call, Function, Node, operands, topological, with_operands
 from treadle.graph.operator import Operator
 from treadle.graph.types import TensorType, Type, same_dim
+from treadle.limits import RULE_ROUNDS
 from treadle.settings import get
-
-ROUNDS = 12
-"""How often the whole graph is visited at most; tables converge in two or three rounds."""
 
 
 @dataclass(slots=True)
@@ -85,7 +83,7 @@ def apply_rules(function: Function, rules: Sequence[Rule], first: RuleFn | None 
         for operator in rule.operators:
             table.setdefault(operator, []).append(rule)
     engine = _Engine(table, first, get().debug >= TRACED)
-    for _ in range(ROUNDS):
+    for _ in range(RULE_ROUNDS):
         rewritten = engine.visit(function)
         if rewritten is function:
             break
@@ -120,7 +118,7 @@ class _Engine:
 
     def settle(self, node: Node, uses: Uses) -> Node:
         """Return `node` rewritten until no rule applies at it."""
-        for _ in range(ROUNDS):
+        for _ in range(RULE_ROUNDS):
             replaced = self.rewrite(node, uses) if isinstance(node, Call) else None
             if replaced is None:
                 break

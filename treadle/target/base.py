@@ -7,7 +7,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Literal
 
-from treadle.target.cpus import architecture_of, implied_features
+from treadle.target.cpus import architecture_of, implied_features, is_source_only
 from treadle.target.machine import Machine
 from treadle.target.machine_options import options_of
 from treadle.target.machine_rows import GENERIC, machine_of
@@ -41,6 +41,13 @@ class Target:
     cores: int = 1
     machine: Machine = GENERIC["x86"].machine
 
+    def __hash__(self) -> int:
+        """Return a hash of what targets differ in most: it is asked for with every kept estimate.
+
+        That of all fields would walk over all features and facts each time.
+        """
+        return hash((self.kind, self.triple, self.cpu, self.vector_bits, self.cores))
+
     @staticmethod
     def current() -> Target | None:
         """Return the target of the innermost block, None outside of all."""
@@ -62,17 +69,17 @@ class Target:
     @property
     def l1_bytes(self) -> int:
         """The bytes of the nearest cache."""
-        return self.machine.sizes.l1
+        return self.machine.caches[0].bytes
 
     @property
     def l2_bytes(self) -> int:
         """The bytes of one core's part of the second level of cache."""
-        return self.machine.sizes.l2
+        return self.machine.caches[1].part
 
     @property
     def l3_bytes(self) -> int:
         """The bytes of the last level of cache, which the cores share."""
-        return self.machine.sizes.l3
+        return self.machine.caches[2].bytes
 
     def lanes(self, dtype_bits: int = 32) -> int:
         """Return how many elements of that many bits fill one vector register."""
@@ -86,6 +93,11 @@ class Target:
     def architecture(self) -> str:
         """The first part of the triple: "x86_64", "aarch64", ..."""
         return self.triple.partition("-")[0]
+
+    @property
+    def is_source_only(self) -> bool:
+        """True where a model can be written as C source alone: nothing loads its machine code."""
+        return is_source_only(self.triple)
 
     @property
     def least_masked(self) -> int:

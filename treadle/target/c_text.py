@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from treadle.dtype import INDEX
 from treadle.errors import InternalError, TargetError
 from treadle.expr import nodes as ex
 from treadle.expr.nodes import Var
@@ -29,8 +30,10 @@ from treadle.loop.nodes import (
     walk_stmts,
 )
 from treadle.target.base import Target
+from treadle.target.c_counters import Counters
 from treadle.target.c_helpers import c_type, memory_c_type, source_of
 from treadle.target.c_values import Lines, Values, bare
+from treadle.target.cpus import has_32_bits
 from treadle.target.kernel_memory import local_size, shared_params, workspace_offset
 from treadle.target.kernel_sources import PRELUDE
 from treadle.target.llvm_builder import Machine
@@ -58,8 +61,12 @@ class _Source:
     func: PrimFunc
     target: Target
     facts: Facts = field(default_factory=Facts)
+    counters: Counters = field(init=False)
     helpers: set[str] = field(default_factory=set)
     bodies: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.counters = Counters(narrows=has_32_bits(self.target.triple))
 
     @property
     def name(self) -> str:
@@ -74,7 +81,8 @@ class _Source:
     def function(self, *, is_parallel_body: bool) -> _Function:
         has_fma = Machine.of(self.target).fma
         taken = {*_RESERVED.split(), self.name}
-        values = Values(Lines(taken), self.facts, self.helpers, has_fma=has_fma)
+        lines = Lines(taken)
+        values = Values(lines, self.facts, self.helpers, self.counters, has_fma=has_fma)
         return _Function(self, values, is_parallel_body)
 
     def _entry(self) -> str:
@@ -97,9 +105,14 @@ class _Source:
         return "\n".join([head, *f.lines.lines, "}"])
 
     def _workspace(self, f: _Function) -> None:
-        """Point every workspace buffer into the lent memory; they may share it."""
+        """Point every workspace buffer into the lent memory; they may share it.
+
+        One that several parts of the body allocate has one place.
+        """
         for s in walk_stmts(self.func.body):
             if not isinstance(s, Allocate) or s.buffer.scope != "workspace":
+                continue
+            if id(s.buffer) in f.values.buffers:
                 continue
             offset = workspace_offset(self.func, s.buffer)
             [at] = f.values.statement(ex.convert(offset))
@@ -121,11 +134,12 @@ class _Source:
             members.append(f"  {type_} b{i};")
             f.pointer(buffer, id(buffer) in written, f"c->b{i}")
         for i, var in enumerate(variables):
-            members.append(f"  int64_t n{i};")
+            type_ = self.counters.c_type(var)
+            members.append(f"  {type_} n{i};")
             f.values.vars[var] = f.lines.fresh(symbol(var.name))
-            f.lines.line(f"const int64_t {f.values.vars[var]} = c->n{i};")
+            f.lines.line(f"const {type_} {f.values.vars[var]} = c->n{i};")
         f.lines.line("(void)env, (void)closure, (void)worker;")
-        f.loop(s.var, "begin", "end", s.body)
+        f.loop(s, "begin", "end")
         f.lines.line("return 0;")
         head = (
             f"static int32_t {name}(const td_env* env, void* closure, int64_t begin, int64_t end,\n"
@@ -187,8 +201,9 @@ class _Function:
     def _let(self, s: Let) -> None:
         [value] = self.values.statement(s.value)
         name = self.values.vars[s.var] = self.lines.fresh(symbol(s.var.name))
-        self.lines.line(f"const {c_type(s.var.dtype)} {name} = {bare(value)};")
-        self.statement(s.body)
+        with self.source.counters.let(s.var, s.value) as type_:
+            self.lines.line(f"const {type_} {name} = {bare(value)};")
+            self.statement(s.body)
 
     def _allocate(self, s: Allocate) -> None:
         buffer = s.buffer
@@ -223,13 +238,17 @@ class _Function:
             self._parallel(s)
             return
         [extent] = self.values.statement(s.extent)
-        self.loop(s.var, "0", extent, s.body)
+        self.loop(s, "0", extent)
 
-    def loop(self, var: Var, begin: str, end: str, body: Stmt) -> None:
-        """Print `for var in [begin, end)`."""
-        name = self.values.vars[var] = self.lines.fresh(symbol(var.name))
-        with self.lines.block(f"for (int64_t {name} = {begin}; {name} < {end}; ++{name})"):
-            self.statement(body)
+    def loop(self, s: For, begin: str, end: str) -> None:
+        """Print the part of a loop from `begin` up to but without `end`."""
+        name = self.values.vars[s.var] = self.lines.fresh(symbol(s.var.name))
+        with self.source.counters.loop(s.var, s.extent) as type_:
+            if type_ != c_type(INDEX):
+                begin, end = (x if x.isdigit() else f"({type_}){x}" for x in (begin, end))
+            head = f"for ({type_} {name} = {begin}; {name} < {end}; ++{name})"
+            with self.lines.block(head):
+                self.statement(s.body)
 
     def _parallel(self, s: For) -> None:
         """Hand a loop to the pool, in pieces; without a pool all of it is one piece."""

@@ -19,6 +19,7 @@ from treadle.errors import InternalError
 from treadle.expr.nodes import Apply, Binary, Call, Cast, Const, Expr, Load, Select, Var
 from treadle.expr.traversal import walk
 from treadle.loop.nodes import Buffer
+from treadle.target.c_counters import NARROW, Counters
 from treadle.target.c_helpers import c_type, short_name
 from treadle.target.llvm_builder import float_bits
 from treadle.target.llvm_facts import Facts, buffer_of
@@ -73,9 +74,18 @@ class Lines:
 class Values:
     """Prints expressions into `lines`; `names` maps variables and buffers (by id) to C names."""
 
-    def __init__(self, lines: Lines, facts: Facts, helpers: set[str], *, has_fma: bool) -> None:
+    def __init__(
+        self,
+        lines: Lines,
+        facts: Facts,
+        helpers: set[str],
+        counters: Counters,
+        *,
+        has_fma: bool,
+    ) -> None:
         self.lines = lines
         self.facts = facts
+        self.counters = counters
         self.helpers = helpers
         self.has_fma = has_fma
         self.vars: dict[Var, str] = {}
@@ -134,7 +144,7 @@ class Values:
         if text.isidentifier() or (self._uses[e] < 2 and len(text) <= _LONGEST_INLINE):
             return text
         name = self.lines.fresh("t")
-        self.lines.line(f"const {c_type(e.dtype)} {name} = {bare(text)};")
+        self.lines.line(f"const {self.counters.c_type(e)} {name} = {bare(text)};")
         return name
 
     def _select(self, e: Select) -> str:
@@ -142,7 +152,7 @@ class Values:
         if not self._branches(e):
             return f"({cond} ? {self._value(e.then)} : {self._value(e.other)})"
         name = self.lines.fresh("t")
-        self.lines.line(f"{c_type(e.dtype)} {name};")
+        self.lines.line(f"{self.counters.c_type(e)} {name};")
         for head, end, branch in ((f"if ({bare(cond)})", "} else {", e.then), ("", "}", e.other)):
             if head:
                 self.lines.line(f"{head} {{")
@@ -163,9 +173,10 @@ class Values:
         if isinstance(e, Load):
             return self._load(e, args[0])
         if isinstance(e, Binary):
-            return self._binary(e, *args)
+            return self._index(e, *args) if e.dtype == INDEX else self._binary(e, *args)
         if isinstance(e, Cast):
-            return self.convert(args[0], e.value.dtype, e.dtype)
+            wanted = NARROW if self.counters.is_narrow(e) else e.dtype
+            return self.convert(args[0], e.value.dtype, wanted)
         if isinstance(e, Call):
             return self._call(e, args)
         if isinstance(e, Apply) and isinstance(e.instruction, Intrinsic):
@@ -199,6 +210,15 @@ class Values:
         return _integer_text(int(value), dtype)
 
     # -- operators
+
+    def _index(self, e: Binary, a: str, b: str) -> str:
+        """Print an operation on indices in as many bits as operands and result need."""
+        is_narrow = [self.counters.is_narrow(x) for x in (e, e.a, e.b)]
+        if all(is_narrow) and e.op not in ("shl", "shr"):
+            return self._integer_binary(e, NARROW, a, b)
+        wide = f"({c_type(INDEX)}){a}" if is_narrow[1] else a
+        text = self._integer_binary(e, INDEX, wide, b)
+        return f"({c_type(NARROW)}){text}" if is_narrow[0] else text
 
     def _binary(self, e: Binary, a: str, b: str) -> str:
         dtype = e.a.dtype

@@ -61,7 +61,7 @@ def cpu_of(cpuinfo: str, triple: str) -> str | None:
     """
     architecture = architecture_of(triple)
     finders = {"aarch64": _arm_names, "x86": _x86_names, "riscv": _riscv_names}
-    if architecture is None:
+    if architecture is None or architecture.name not in finders:
         return None
     names = [n for n in finders[architecture.name](_processors(cpuinfo)) if n in architecture.cpus]
     return names[-1] if names else None

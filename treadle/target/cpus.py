@@ -3,14 +3,16 @@
 
 The tables hold facts about LLVM 22. A feature line reads `name(features it needs)`, a CPU line
 `names: features`, where `@name` stands for the features of another CPU. Features that numeric code
-never uses (cryptography, transactions, tuning flags) are left out or only accepted by name, and
-only CPUs with 64 bits are listed: the native runtime loads no other code. The generic RISC-V has
+never uses (cryptography, transactions, tuning flags) are left out or only accepted by name. The
+native runtime loads code of CPUs with 64 bits; for those with 32 there is C source. The generic
+RISC-V has
 what every Linux distribution assumes; names that LLVM only tunes for, and
 CPUs with features that the runtime cannot ask for, are left out.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -119,12 +121,26 @@ sifive-x280: @mips-p8700 zfh v zvl512b zvfh
 xiangshan-kunminghu: @sifive-p470 zfh zvfh
 spacemit-x60: @xiangshan-kunminghu zvl256b
 """
+_ARM32_FEATURES = "neon"
+_ARM32_CPUS = """
+generic cortex-m0 cortex-m0plus cortex-m3 cortex-m4 cortex-m7 cortex-m23 cortex-m33 cortex-m55
+  cortex-m85 cortex-r5:
+cortex-a5 cortex-a7 cortex-a8 cortex-a9 cortex-a15 cortex-a17 cortex-a32: neon
+"""
+_RISCV32_FEATURES = "m; a; c; zicsr; f(zicsr); d(f); zba; zbb; zbs; b(zba zbb zbs)"
+_RISCV32_CPUS = """
+generic generic-rv32: m a c
+sifive-e31: zicsr m a c
+sifive-e76: zicsr m a f c
+"""
 
 _OTHER_FEATURES: Mapping[str, str] = {
     "x86": "64bit adx aes amx-bf16 amx-fp16 amx-int8 amx-tile cx16 fsgsbase mmx pclmul sha sse4a "
     "vaes vpclmulqdq x87 xsave prefer-128-bit prefer-256-bit",
     "aarch64": "aes crc crypto outline-atomics sha2 sha3 sm4",
     "riscv": "64bit e i relax zfa zicond zicsr zifencei zvl1024b",
+    "arm": "",
+    "riscv32": "",
 }
 
 
@@ -166,22 +182,46 @@ _TABLES = {
     "x86": (_X86_FEATURES, _X86_CPUS),
     "aarch64": (_AARCH64_FEATURES, _AARCH64_CPUS),
     "riscv": (_RISCV_FEATURES, _RISCV_CPUS),
+    "arm": (_ARM32_FEATURES, _ARM32_CPUS),
+    "riscv32": (_RISCV32_FEATURES, _RISCV32_CPUS),
 }
 
 _TRIPLES = {
     "x86_64": "x86", "amd64": "x86", "aarch64": "aarch64", "arm64": "aarch64", "riscv64": "riscv",
 }  # fmt: skip
+_ARM32 = re.compile(r"(arm|thumb)(v[4-8][\w.]*)?")
+_BARE = re.compile(r"(\w+-)?(none|unknown)(-\w*(eabi|elf)\w*)?|elf|(none-)?eabi(hf)?")
 
 
 def architecture_names() -> tuple[str, ...]:
-    """Return the first parts of the triples that are known."""
+    """Return the first parts of the triples whose machine code the native runtime loads."""
     return tuple(_TRIPLES)
 
 
 def architecture_of(triple: str) -> Architecture | None:
     """Return the architecture of a triple, None when it is not known here."""
-    name = _TRIPLES.get(triple.partition("-")[0])
+    first = triple.partition("-")[0]
+    name = _TRIPLES.get(first, _of_32_bits(first))
     return None if name is None else _architecture(name)
+
+
+def _of_32_bits(first: str) -> str | None:
+    if first == "riscv32":
+        return first
+    return "arm" if _ARM32.fullmatch(first) else None
+
+
+def has_32_bits(triple: str) -> bool:
+    """True for machines whose registers and addresses have 32 bits."""
+    return _of_32_bits(triple.partition("-")[0]) is not None
+
+
+def is_source_only(triple: str) -> bool:
+    """True for machines that a model reaches as C source alone.
+
+    The native runtime loads no machine code there: they have 32 bits, or no system.
+    """
+    return has_32_bits(triple) or _BARE.fullmatch(triple.partition("-")[2]) is not None
 
 
 @cache

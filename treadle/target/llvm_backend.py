@@ -8,6 +8,7 @@ from functools import cache
 
 import llvmlite
 
+from treadle.dtype import itemsize
 from treadle.expr.references import Instruction
 from treadle.loop.nodes import PrimFunc
 from treadle.lower.pipeline import lowering
@@ -27,7 +28,8 @@ def _lowering(target: Target) -> Pipeline[PrimFunc]:
     def is_kept(instruction: Instruction) -> bool:
         return isinstance(instruction, Intrinsic) and bool(instruction.forms_for(target.features))
 
-    return lowering(target.least_masked, tuple(filter(is_kept, LOOKUPS)), is_kept)
+    line = target.machine.line_bytes // itemsize("float32")
+    return lowering(target.least_masked, line, tuple(filter(is_kept, LOOKUPS)), is_kept)
 
 
 def _check(text: str, target: Target) -> None:

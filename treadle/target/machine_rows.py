@@ -13,13 +13,20 @@ from __future__ import annotations
 from treadle.target.cpus import architecture_of
 from treadle.target.machine import Machine
 from treadle.target.machine_family import Family
+from treadle.target.machine_rows_32 import GENERIC_32
 from treadle.target.machine_rows_arm import ARM, GENERIC_ARM
 from treadle.target.machine_rows_riscv import GENERIC_RISCV, RISCV
 from treadle.target.machine_rows_x86 import GENERIC_X86, X86
 
 FAMILIES: tuple[Family, ...] = (*X86, *ARM, *RISCV)
 
-GENERIC = {"x86": GENERIC_X86, "aarch64": GENERIC_ARM, "riscv": GENERIC_RISCV}
+GENERIC = {
+    "x86": GENERIC_X86,
+    "aarch64": GENERIC_ARM,
+    "riscv": GENERIC_RISCV,
+    "arm": GENERIC_32,
+    "riscv32": GENERIC_32,
+}
 """By architecture: for CPUs without a row."""
 
 _BY_CPU = {cpu: family for family in FAMILIES for cpu in family.cpus}

@@ -13,7 +13,12 @@ from pathlib import Path
 from treadle.errors import TargetError
 from treadle.target.backend import backend_kinds
 from treadle.target.base import Target
-from treadle.target.cpus import Architecture, architecture_names, architecture_of
+from treadle.target.cpus import (
+    Architecture,
+    architecture_names,
+    architecture_of,
+    is_source_only,
+)
 from treadle.target.host import host, usable_cores
 from treadle.target.machine import Machine
 from treadle.target.machine_file import read_machine
@@ -41,7 +46,7 @@ _FLAGS = {
 _MOST_CORES = 4096
 _DEFAULT_CORES = 4
 _LOADABLE_HINT = "compile for Linux on x86_64, aarch64 or riscv64, as in -mtriple=aarch64-linux-gnu"
-_NOT_LOADABLE = re.compile(r"i[3-6]86|arm(v[4-8]\w*)?|thumb\w*|riscv32|wasm\d*")
+_NOT_LOADABLE = re.compile(r"i[3-6]86|wasm\d*")
 _SYSTEMS = ("linux", "darwin", "macos", "windows", "freebsd")
 
 
@@ -56,16 +61,18 @@ def parse_target(text: str) -> Target:
     has saved. `-keys`, `-device`, `-model`, `-libs` and `-tag` of TVM v0.8
     are accepted and have no effect.
 
+    Machines of 32 bits, and those without a system, are targets of the kind "c" alone.
+
     Raises: TargetError for an unknown kind, option, triple, CPU or feature, and for a machine that
     the native runtime cannot run on.
     """
     kind, options = _split(text)
     _check_kind(kind, text)
-    triple, architecture, is_host = _triple(options.get("mtriple", ""), text)
+    triple, architecture, is_host = _triple(kind, options.get("mtriple", ""), text)
     cpu, features = _cpu(options, triple, architecture, is_host, text)
     chosen = _Chosen(triple, cpu, features, architecture)
     chosen.check(text)
-    cores = _cores(options.get("num-cores"), is_host, text)
+    cores = _cores(options.get("num-cores"), is_host, is_source_only(triple), text)
     bits, registers = chosen.vectors()
     return Target(
         kind=kind,
@@ -130,12 +137,13 @@ def _check_kind(kind: str, text: str) -> None:
     )
 
 
-def _triple(triple: str, text: str) -> tuple[str, Architecture, bool]:
+def _triple(kind: str, triple: str, text: str) -> tuple[str, Architecture, bool]:
     """Return the triple, its architecture, and whether it is this machine's architecture."""
     here = host().triple
     triple = triple or here
     architecture = architecture_of(triple)
-    _check_loadable(triple, here, text)
+    if kind != "c" or not is_source_only(triple):
+        _check_loadable(triple, here, text)
     if architecture is None:
         first = triple.partition("-")[0]
         raise TargetError(
@@ -148,6 +156,12 @@ def _triple(triple: str, text: str) -> tuple[str, Architecture, bool]:
 def _check_loadable(triple: str, here: str, text: str) -> None:
     """Refuse what LLVM compiles and no native runtime loads: 32-bit code and foreign systems."""
     name, _, system = triple.partition("-")
+    if is_source_only(triple):
+        raise TargetError(
+            f"the native runtime loads no machine code of {triple}; C source reaches it",
+            at=f"target {text!r}",
+            hint=f'write C: --target "c -mtriple={triple}" --output-format c',
+        )
     if _NOT_LOADABLE.fullmatch(name) or system.endswith("x32") or "ilp32" in system:
         raise TargetError(
             "the native runtime loads 64-bit machine code only",
@@ -192,7 +206,8 @@ def _named_cpu(options: dict[str, str]) -> str:
 
 
 def _baseline(architecture: Architecture) -> str:
-    return {"x86": "x86-64", "riscv": "generic-rv64"}.get(architecture.name, "generic")
+    names = {"x86": "x86-64", "riscv": "generic-rv64", "riscv32": "generic-rv32"}
+    return names.get(architecture.name, "generic")
 
 
 def _machine(options: dict[str, str], triple: str, cpu: str, text: str) -> Machine:
@@ -256,12 +271,14 @@ class _Chosen:
         if name == "riscv":
             sizes = [n for n in (512, 256, 128) if f"zvl{n}b" in on]
             return (sizes[0] if sizes else 64), 32
+        if name in ("arm", "riscv32"):
+            return (128 if "neon" in on else 64), 16
         return 128, 32
 
 
-def _cores(option: str | None, is_host: bool, text: str) -> int:
+def _cores(option: str | None, is_host: bool, is_small: bool, text: str) -> int:
     if option is None:
-        return usable_cores() if is_host else _DEFAULT_CORES
+        return usable_cores() if is_host else 1 if is_small else _DEFAULT_CORES
     if not option.isdecimal() or not 1 <= int(option) <= _MOST_CORES:
         raise TargetError(
             f"-num-cores={option} of target {text!r} is not a number of cores",

@@ -13,12 +13,13 @@ from tests.optimize.cases import function, laid_out_for, var
 from tests.optimize.methods.asked import Asked, asked
 from tests.targets import AVX512 as TARGET
 from treadle.build.compile import compile_model
+from treadle.cost.memory import local_bytes
 from treadle.graph.interpret import run
 from treadle.graph.nodes import Call, Constant, Module, Node, Var
 from treadle.ops import elementwise as ew
 from treadle.ops.conv import conv
 from treadle.ops.movement import pad
-from treadle.optimize.methods import growth
+from treadle.optimize.methods import conv_strassen, growth
 from treadle.optimize.methods.conv_strassen import PointwiseShape, plan_pointwise
 from treadle.settings import use
 
@@ -127,10 +128,29 @@ def test_weights_grow_only_so_far_and_channels_must_be_even(
     w = weights(768, 768)
     w[:, 9] *= 1e5
     assert "lose digits" in asked_of(w).against("strassen")
-    monkeypatch.setattr(growth, "LEAST_BYTES", 1 << 20)
+    monkeypatch.setattr(growth, "FREE_GROWTH_BYTES", 1 << 20)
     found = asked_of(weights(768, 768))
     assert found.choice == "direct"
     assert "grow too much" in found.against("strassen")
+
+
+@pytest.mark.parametrize("cores", [1, 2, 6])
+@pytest.mark.parametrize("size", [7, 14, 32, 56])
+def test_no_tile_alone_takes_fewer_cycles_than_the_plan(size: int, cores: int) -> None:
+    target = replace(TARGET, cores=cores)
+    shape = replace(LARGE, height=size, width=size + 1, outputs=33)
+    tiles = conv_strassen._tiles(size, shape.block // target.lanes(), target)
+    held = conv_strassen._local_bytes(shape, tiles) <= local_bytes(target)
+    alone = []
+    for place in np.flatnonzero(held):
+        one = tiles.where(np.arange(held.size) == place)
+        alone.append(float(conv_strassen._cycles(shape, one, target)[0]))
+    plan = plan_pointwise(shape, target)
+    assert plan is not None
+    assert plan.cycles == min(alone)
+    first = np.flatnonzero(held)[alone.index(plan.cycles)]
+    chosen = tuple(int(sizes[first]) for sizes in (tiles.rows, tiles.blocks, tiles.band))
+    assert (plan.rows, plan.blocks, plan.band) == chosen
 
 
 def test_cores_take_parts_of_an_image() -> None:

@@ -61,7 +61,7 @@ def tiles(*calls: Call) -> list[int]:
 
 
 def test_weights_grow_up_to_a_share_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(growth, "LEAST_BYTES", 0)
+    monkeypatch.setattr(growth, "FREE_GROWTH_BYTES", 0)
     calls = [product(rows) for rows in (256, 257, 258, 259)]
     for share, count in ((0.1, 0), (0.2, 1), (0.4, 2), (0.8, 4)):
         with use(weight_growth=share):
@@ -69,20 +69,20 @@ def test_weights_grow_up_to_a_share_of_the_model(monkeypatch: pytest.MonkeyPatch
 
 
 def test_any_model_may_grow_by_a_few_megabytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(growth, "LEAST_BYTES", ADDED)
+    monkeypatch.setattr(growth, "FREE_GROWTH_BYTES", ADDED)
     assert rows_by_strassen(product(256)) == [256]
     with use(weight_growth=0):
         assert rows_by_strassen(product(256)) == []
 
 
 def test_what_a_byte_saves_most_for_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(growth, "LEAST_BYTES", ADDED)
+    monkeypatch.setattr(growth, "FREE_GROWTH_BYTES", ADDED)
     few, many = product(256), product(768)
     assert rows_by_strassen(few, many) == rows_by_strassen(many, few) == [768]
 
 
 def test_what_pays_for_itself_grows_beyond(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(growth, "LEAST_BYTES", 0)
+    monkeypatch.setattr(growth, "FREE_GROWTH_BYTES", 0)
     with use(weight_growth=1e-9):
         for part, found in ((2.0, []), (0.5, [2]), (0.1, [4])):
             monkeypatch.setattr(growth, "PART_SAVED", part)
@@ -95,7 +95,7 @@ def test_smaller_tiles_take_what_is_left(monkeypatch: pytest.MonkeyPatch) -> Non
     held = 4 * 64 * 64 * 9
     monkeypatch.setattr(growth, "PART_SAVED", float("inf"))
     for bytes_, tile in ((held * 27 // 9, 4), (held * 7 // 9, 2)):
-        monkeypatch.setattr(growth, "LEAST_BYTES", bytes_)
+        monkeypatch.setattr(growth, "FREE_GROWTH_BYTES", bytes_)
         assert tiles(call) == [tile]
 
 

@@ -24,6 +24,13 @@ def test_panels_are_wider_for_one_row(cpu: str) -> None:
             assert width < 2 * max(columns, lanes)
 
 
+def test_panels_for_one_row_leave_few_columns_unused() -> None:
+    assert panel_width(1, 400, 100, "float32", WIDE) in (5 * 16, 7 * 16)
+    assert panel_width(1, 1800, 600, "float32", WIDE) == 6 * 16
+    assert panel_width(1, 1200, 400, "float32", WIDE) == 5 * 16
+    assert panel_width(1, 512, 128, "float32", WIDE) == 8 * 16
+
+
 def test_panels_are_wider_where_rows_evict_each_other() -> None:
     widths = [panel_width(128, 768, steps, "float32", WIDE) for steps in (768, 1024, 3072)]
     assert widths[0] < widths[1] == widths[2]

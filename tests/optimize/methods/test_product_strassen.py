@@ -157,7 +157,7 @@ def test_products_of_the_same_values_share_their_sums() -> None:
 
 
 def test_weights_grow_only_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(growth, "LEAST_BYTES", extra_bytes(512, 2048) * 5 // 2)
+    monkeypatch.setattr(growth, "FREE_GROWTH_BYTES", extra_bytes(512, 2048) * 5 // 2)
     x = var("x", 128, 512)
     made = laid_out(*(matmul(x, Constant.of(weights(512, 2048))) for _ in range(3)), x=x)
     assert made["dense_strassen"] == 2

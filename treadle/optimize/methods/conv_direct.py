@@ -11,6 +11,7 @@ from functools import lru_cache
 from math import prod
 
 from treadle.cost.registers import Taps
+from treadle.cost.rewrites import skips_padding
 from treadle.dtype import bits
 from treadle.graph.nodes import Call, Constant, Node
 from treadle.graph.types import known_sizes, tensor_type
@@ -28,9 +29,6 @@ from treadle.optimize.methods.convolution import (
     why_not_in_blocks,
 )
 from treadle.optimize.methods.method import Method
-
-FEW_LIVE = 0.75
-"""The share of window positions that meet no padding below which the others are skipped."""
 
 cycles_of = lru_cache(maxsize=4096)(conv2d_nchwc_cycles)
 """`conv2d_nchwc_cycles`, which several methods and calls ask for the same sizes."""
@@ -68,7 +66,7 @@ def skipped_taps(site: ConvSite) -> tuple[Taps, Taps] | None:
         sum(t.live(i, 1) for i in range(n)) / max(1, n * t.count)
         for t, n in zip((high, wide), outputs, strict=True)
     )
-    return (high, wide) if share < FEW_LIVE else None
+    return (high, wide) if skips_padding(share) else None
 
 
 def _estimate(site: ConvSite) -> float:

@@ -14,10 +14,11 @@ from functools import lru_cache
 from math import ceil
 
 import numpy as np
+import numpy.typing as npt
 
 from treadle.cost.forks import unevenness
-from treadle.cost.memory import level_cycles, local_bytes, remote_cycles, stream_cycles
-from treadle.cost.registers import tile_cycles
+from treadle.cost.memory import kept_bytes, level_cycles, local_bytes, remote_cycles, stream_cycles
+from treadle.cost.registers import tile_steps
 from treadle.cost.strassen import (
     combine_cycles,
     place_cycles,
@@ -26,6 +27,7 @@ from treadle.cost.strassen import (
 )
 from treadle.graph.nodes import Constant, Node
 from treadle.graph.types import known_sizes
+from treadle.limits import IMAGE_PARTS, TILE_VECTORS
 from treadle.ops import elementwise as ew
 from treadle.ops.conv import conv
 from treadle.ops.lowered.conv_strassen import (
@@ -45,12 +47,12 @@ from treadle.optimize.methods.strassen_weights import are_rows_even, column_unit
 from treadle.settings import get
 from treadle.target.base import Target
 
-LEAST_VECTORS = 2
-"""Registers of a panel: a narrower one would read the sums of the image too often."""
-MOST_PARTS = 8
-"""Parts of an image at most: each reads all weights."""
 _WORTHWHILE = 0.97
 """The share of another method's cycles it may take: the estimate is on the other's side."""
+
+
+Counts = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,19 +203,42 @@ def _shared_sums(site: ConvSite, source: Blocked, plan: PointwisePlan) -> Node:
     return site.shared.once((source.node, plan.rows, plan.band, strides), make)
 
 
+@dataclass(frozen=True, slots=True)
+class _Tiles:
+    """Register tiles side by side, an element each: of so many candidates cycles are computed at
+    once. `rows`, `blocks` and `band` as in PointwisePlan."""
+
+    rows: Counts
+    blocks: Counts
+    band: Counts
+
+    def where(self, fits: npt.NDArray[np.bool_]) -> _Tiles:
+        return _Tiles(self.rows[fits], self.blocks[fits], self.band[fits])
+
+
 @lru_cache(maxsize=4096)
 def plan_pointwise(shape: PointwiseShape, target: Target) -> PointwisePlan | None:
     """Return the register tile of the fewest cycles; None where nothing fits a core's cache."""
-    registers = max(1, shape.block // target.lanes())
-    local = local_bytes(target)
-    plans = [
-        PointwisePlan(rows, blocks, band, _cycles(shape, rows, blocks, band, target))
-        for band in sorted({ceil(shape.height / parts) for parts in range(1, MOST_PARTS + 1)})
-        for blocks in range(max(1, LEAST_VECTORS // registers), max(1, 4 // registers) + 1)
+    tiles = _tiles(shape.height, max(1, shape.block // target.lanes()), target)
+    tiles = tiles.where(_local_bytes(shape, tiles) <= local_bytes(target))
+    if not tiles.rows.size:
+        return None
+    cycles = _cycles(shape, tiles, target)
+    best = int(cycles.argmin())
+    rows, blocks, band = (int(sizes[best]) for sizes in (tiles.rows, tiles.blocks, tiles.band))
+    return PointwisePlan(rows, blocks, band, float(cycles[best]))
+
+
+@lru_cache(maxsize=1 << 8)
+def _tiles(height: int, registers: int, target: Target) -> _Tiles:
+    """Return what may be taken for images of a height; a block takes so many registers."""
+    found = [
+        (rows, blocks, band)
+        for band in sorted({ceil(height / parts) for parts in range(1, IMAGE_PARTS + 1)})
+        for blocks in range(1, max(1, TILE_VECTORS // registers) + 1)
         for rows in range(1, (target.vector_registers - 1) // (blocks * registers))
-        if _local_bytes(shape, rows, blocks, band) <= local
     ]
-    return min(plans, key=lambda plan: plan.cycles, default=None)
+    return _Tiles(*np.array(found, np.int64).reshape(-1, 3).T)
 
 
 def _matrix(w: np.ndarray, inputs: ChannelOrder, outputs: ChannelOrder, steps: int) -> np.ndarray:
@@ -234,36 +259,44 @@ def _units(matrix: np.ndarray, order: ChannelOrder) -> np.ndarray | None:
     return whole
 
 
-def _local_bytes(shape: PointwiseShape, rows: int, blocks: int, band: int) -> int:
+def _local_bytes(shape: PointwiseShape, tiles: _Tiles) -> Counts:
     """Return what a thread keeps: seven products of half a part, and the results of the panels."""
-    _, tiles = tiles_of(shape.height, shape.width, rows, band)
-    return 4 * blocks * shape.block * (PRODUCTS * tiles * rows + 2 * band * shape.width)
+    _, of_part = _parts(shape, tiles)
+    sizes = PRODUCTS * of_part * tiles.rows + 2 * tiles.band * shape.width
+    return 4 * shape.block * tiles.blocks * sizes
 
 
-def _cycles(shape: PointwiseShape, rows: int, blocks: int, band: int, target: Target) -> float:
-    registers = max(1, shape.block // target.lanes())
-    parts, of_part = tiles_of(shape.height, shape.width, rows, band)
-    parts *= shape.batch
-    pairs = ceil(shape.outputs / (2 * blocks))
-    step = tile_cycles(rows, blocks * registers, target)
-    products = PRODUCTS * shape.steps / 2 * parts * of_part * pairs * step
-    jobs = parts * pairs
-    products *= unevenness(jobs, target)
-    sums_bytes = 2 * PRODUCTS * of_part * rows * shape.steps
+def _parts(shape: PointwiseShape, tiles: _Tiles) -> tuple[Counts, Counts]:
+    """Return the parts of an image, and how many tiles half a part takes: `tiles_of` of each."""
+    return tiles_of(shape.height, shape.width, tiles.rows, tiles.band)
+
+
+def _cycles(shape: PointwiseShape, tiles: _Tiles, target: Target) -> Floats:
+    rows, registers = tiles.rows, max(1, shape.block // target.lanes())
+    parts, of_part = _parts(shape, tiles)
+    parts = parts * shape.batch
+    pairs = -(-shape.outputs // (2 * tiles.blocks))
+    step_of, held = tile_steps(target), tiles.blocks * registers
+    step = np.array([step_of(r, v) for r, v in zip(rows.tolist(), held.tolist(), strict=True)])
+    products: Floats = PRODUCTS * shape.steps / 2 * parts * of_part * pairs * step
+    products *= unevenness(parts * pairs, target)
+    sums_bytes = (2 * PRODUCTS * of_part * rows * shape.steps).astype(np.float64)
     is_shared = parts % target.cores > 0
     weights = PRODUCTS * shape.steps * shape.columns
-    reading = stream_cycles(weights, target) * (1 if is_shared else target.cores)
+    reading = stream_cycles(weights, target) * np.where(is_shared, 1, target.cores)
     reading += (parts - 1) * level_cycles(weights, 3, target)
     waits = reading / of_part
-    if is_shared:  # a core reads what others made, again for every pair unless its cache holds it
-        times = 1 if sums_bytes <= target.l2_bytes // 2 else ceil(pairs / target.cores)
-        waits += parts * (target.cores - 1) * times * remote_cycles(sums_bytes, target)
+    # Of shared parts a core reads what others made, for every pair unless its cache holds it.
+    is_held = sums_bytes <= kept_bytes(target, 2)
+    times = is_shared * np.where(is_held, 1, -(-pairs // target.cores))
+    waits += parts * (target.cores - 1) * times * remote_cycles(sums_bytes, target)
     vectors = parts * of_part * rows * shape.inputs / 2 * registers  # of a block
     sums = sum_cycles((4 + PRODUCTS) * vectors, target, in_memory=True)
     sums += sums_kernel_cycles(4 * target.vector_bytes * vectors, target)
     made = shape.batch * shape.positions * shape.outputs * registers
     combined = combine_cycles(PRODUCTS / 4 * made, made, target) + place_cycles(made, target)
-    return max(products, reading) + waits + sums + combined
+    products = np.maximum(products, reading)
+    return products + waits + sums + combined
 
 
 conv_strassen = Method(

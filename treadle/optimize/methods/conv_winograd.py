@@ -14,6 +14,7 @@ from dataclasses import replace
 from functools import lru_cache
 from math import prod
 
+from treadle.cost.winograd import WinogradShape
 from treadle.graph.nodes import Constant, Node
 from treadle.graph.types import known_sizes, tensor_type
 from treadle.ops.conv import conv
@@ -30,7 +31,7 @@ from treadle.ops.lowered.conv_winograd_dynamic import (
     DynamicWinogradAttrs,
     conv2d_winograd_dynamic_nchwc,
 )
-from treadle.ops.schedules.winograd import WinogradShape, plan_winograd
+from treadle.ops.schedules.winograd import plan_winograd
 from treadle.ops.schedules.winograd_dynamic import plan_winograd_dynamic
 from treadle.optimize.blocked import Blocked, has_known_image
 from treadle.optimize.channel_order import ChannelOrder, merge_groups, pack_weights, packed_constant

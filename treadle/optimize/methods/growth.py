@@ -15,10 +15,9 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from treadle.graph.nodes import Call, Constant, DeferredConstant, Node
+from treadle.limits import FREE_GROWTH_BYTES
 from treadle.optimize.methods.method import Choices, Offer, Site, is_named, offers_of
 
-LEAST_BYTES = 8 << 20
-"""By how much the weights of any model may grow: a process needs as much for itself."""
 PART_SAVED = 0.5
 """The part of all cycles that must be saved for each part of the weights that is added beyond what
 any model may grow by: a tenth more weights for a twentieth less time."""
@@ -76,16 +75,16 @@ def deal(offers: Mapping[K, Sequence[Offer]], held: int, share: float) -> Grante
     """Return by how much the weights of calls may grow in a model of `held` bytes of weights.
 
     `offers` are what could compute each call; their cycles may be any time, of all in one unit.
-    Altogether weights may grow by a `share` of them, or by LEAST_BYTES. Beyond that may grow what
-    saves as large a part of the time that all calls take at least as PART_SAVED says. With a share
-    of 0 nothing grows.
+    Altogether weights may grow by a `share` of them, or by FREE_GROWTH_BYTES. Beyond that may grow
+    what saves as large a part of the time that all calls take at least as PART_SAVED says. With a
+    share of 0 nothing grows.
     """
     if share <= 0:
         return Granted({}, 0)
     found = [_steps(call, methods) for call, methods in offers.items()]
     price = PART_SAVED * sum(cycles for cycles, _ in found) / max(1, held)
     granted: dict[K, int] = dict.fromkeys(offers, 0)
-    spare = max(LEAST_BYTES, int(share * held))
+    spare = max(FREE_GROWTH_BYTES, int(share * held))
     # Of equal ones the first call wins.
     for step in sorted((s for _, steps in found for s in steps), key=lambda s: -s.density):
         # Where smaller weights of the call did not fit, these do not either.

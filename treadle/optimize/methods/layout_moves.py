@@ -12,18 +12,16 @@ from dataclasses import dataclass
 from math import prod
 
 from treadle.cost.memory import level_cycles
+from treadle.cost.unknown import IMAGE_EXTENT
 from treadle.dtype import itemsize
 from treadle.graph.nodes import Call, Node, operands
 from treadle.graph.types import Dim, TensorType
 from treadle.target.base import Target
 
-TYPICAL_EXTENT = 28
-"""What an extent that only a run knows counts as in estimates: that of an image amid a network."""
-
 
 def known(size: Dim) -> int:
     """Return an extent, a typical one where only a run knows it."""
-    return size if isinstance(size, int) else TYPICAL_EXTENT
+    return size if isinstance(size, int) else IMAGE_EXTENT
 
 
 def bytes_of(type_: TensorType, block: int = 1) -> int:

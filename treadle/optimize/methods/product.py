@@ -11,7 +11,7 @@ from treadle.graph.types import tensor_type
 from treadle.ops import elementwise as ew
 from treadle.ops.lowered.matmul_strassen import PRODUCTS
 from treadle.ops.schedules.estimates import MatmulShape
-from treadle.ops.schedules.tiles import best_panel
+from treadle.ops.schedules.tiles import best_panel, best_row_panel
 from treadle.optimize.blocked import Values
 from treadle.optimize.channel_order import pack_panels, packed_constant
 from treadle.optimize.methods.method import Site
@@ -82,14 +82,10 @@ def as_type(x: Node, dtype: str, origin: str) -> Node:
 def panel_width(rows: int, columns: int, steps: int, dtype: str, target: Target) -> int:
     """Return how many columns of weights `[steps, columns]` lie together, in whole vectors.
 
-    `rows` are those of the other factor, 0 where they are not known. One row has few sums: more
-    columns keep the FMA units busy.
+    `rows` are those of the other factor, 0 where they are not known.
     """
     lanes = target.lanes(bits(dtype))
     vectors = -(-columns // lanes)
-    if rows != 1:
-        return lanes * best_panel(rows, vectors, steps * bits(dtype) // 8, target)
-    width = 8
-    while width > 1 and width * lanes >= 2 * columns:
-        width //= 2
-    return width * lanes
+    if rows == 1:
+        return lanes * best_row_panel(vectors, steps, target)
+    return lanes * best_panel(rows, vectors, steps * bits(dtype) // 8, target)

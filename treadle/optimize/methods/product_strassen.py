@@ -10,15 +10,17 @@ from __future__ import annotations
 
 from math import ceil
 
-from treadle.cost.memory import stack_bytes
+from treadle.cost.memory import filled_stack_bytes
 from treadle.cost.registers import Tile, tile_set_cycles
 from treadle.cost.strassen import (
     combine_cycles,
     handed_on_cycles,
+    most_rows_of_half,
     sum_cycles,
     sums_kernel_cycles,
 )
 from treadle.graph.nodes import Constant, Node
+from treadle.limits import TILE_VECTORS
 from treadle.ops import elementwise as ew
 from treadle.ops.lowered.matmul_strassen import (
     PRODUCTS,
@@ -43,8 +45,6 @@ from treadle.target.base import Target
 _WORTHWHILE = 0.95
 """The share of another method's cycles it may take: more must be gained for a larger rounding
 error and larger weights."""
-_MOST_ROWS = 768
-"""Rows of a part of the values: seven products of half of them stay in a core's cache."""
 
 
 def _applies(site: ProductSite) -> str | None:
@@ -56,15 +56,16 @@ def _applies(site: ProductSite) -> str | None:
     shape = site.shape
     if shape.steps % 2 or min(shape.rows, shape.columns, shape.steps) < 2:
         return "it is for even depths and matrices of some hundred rows"
-    # The seven products of a pair of panels, which a thread keeps.
-    if 4 * PRODUCTS * half_of(shape.rows) * strassen_width(shape, site.target) > 3 * stack_bytes(4):
+    row = 4 * strassen_width(shape, site.target)  # of the products of a pair of panels
+    if PRODUCTS * half_of(shape.rows, site.target) * row > filled_stack_bytes():
         return "the products of a pair of panels do not fit a core's cache"
     return None if get().winograd else "it is switched off"
 
 
-def half_of(rows: int) -> int:
+def half_of(rows: int, target: Target) -> int:
     """Return how many rows half a part of a matrix has; parts are about equally large."""
-    return ceil(rows / 2 / ceil(rows / _MOST_ROWS))
+    most = 2 * most_rows_of_half(PRODUCTS, TILE_VECTORS * target.vector_bytes, target)
+    return ceil(rows / 2 / ceil(rows / most))
 
 
 def _row_bytes(shape: MatmulShape) -> int:
@@ -76,7 +77,7 @@ def strassen_width(shape: MatmulShape, target: Target) -> int:
     """Return the columns of a panel."""
     lanes = target.lanes()
     vectors = ceil(shape.columns / 2 / lanes)
-    return lanes * best_panel(half_of(shape.rows), vectors, _row_bytes(shape), target)
+    return lanes * best_panel(half_of(shape.rows, target), vectors, _row_bytes(shape), target)
 
 
 def strassen_cycles(shape: MatmulShape, sharing: int, target: Target) -> float:
@@ -85,7 +86,7 @@ def strassen_cycles(shape: MatmulShape, sharing: int, target: Target) -> float:
     `sharing` products read the same values, and the same sums of them.
     """
     lanes = target.lanes()
-    half, wide = half_of(shape.rows), strassen_width(shape, target) // lanes
+    half, wide = half_of(shape.rows, target), strassen_width(shape, target) // lanes
     parts = shape.matrices * ceil(shape.rows / (2 * half))
     tile = Tile(best_rows(half, wide, _row_bytes(shape), target), wide)
     halves = ceil(shape.columns / (2 * lanes * wide)) * wide
@@ -126,7 +127,7 @@ def _objects(site: ProductSite) -> str | None:
 
 def _build(site: ProductSite) -> Node:
     values, shape = site.plain_values(), site.shape
-    half = half_of(shape.rows)
+    half = half_of(shape.rows, site.target)
     sums = site.shared.once(
         ("sums", values), lambda: strassen_blocks(values, half=half, origin=site.origin)
     )

@@ -5,18 +5,19 @@ from __future__ import annotations
 
 from math import prod
 
+from treadle.cost.unknown import IMAGE_EXTENT
 from treadle.dtype import bits
 from treadle.ops.conv import conv_transpose
 from treadle.ops.schedules.estimates import PlainConvShape, plain_conv_cycles
 from treadle.optimize.methods.convolution import FLOATS
-from treadle.optimize.methods.layout_moves import TYPICAL_EXTENT, move_cycles
+from treadle.optimize.methods.layout_moves import move_cycles
 from treadle.optimize.methods.method import Method, always
 from treadle.optimize.methods.transposed import TransposedSite
 
 
 def _estimate(site: TransposedSite) -> float:
     """All phases as filters of their own, which are put in order afterwards."""
-    steps = [a.steps if isinstance(a.steps, int) else TYPICAL_EXTENT for a in site.axes]
+    steps = [a.steps if isinstance(a.steps, int) else IMAGE_EXTENT for a in site.axes]
     *deep, rows, columns = [1, *steps] if len(steps) == 1 else steps
     images = site.data.shape[0] if isinstance(site.data.shape[0], int) else 1
     channels, per_group = site.weights.static_shape[:2]

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cycles of Winograd convolutions follow the facts of the machine."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from treadle.cost.registers import Tile
+from treadle.cost.winograd import (
+    Grouping,
+    WinogradShape,
+    fits_group,
+    holds_a_tile,
+    winograd_cycles,
+)
+from treadle.target.parse import parse_target
+
+pytestmark = pytest.mark.tiny
+
+ZEN4 = parse_target("llvm -mtriple=x86_64-linux-gnu -mcpu=znver4 -num-cores=1")
+SHAPE = WinogradShape(4, 14, 14, 64, 64, 16)
+ROW = Grouping(1, 14, by_panel=False)
+
+
+def test_a_group_fits_while_its_inputs_stay_in_a_core_s_cache() -> None:
+    assert fits_group(SHAPE, ZEN4, ROW)
+    assert not fits_group(SHAPE, ZEN4, Grouping(14, 14, by_panel=False))
+    wide = replace(SHAPE, inputs=256, outputs=16)
+    assert not fits_group(wide, ZEN4, Grouping(2, 14, by_panel=False))
+    assert fits_group(wide, ZEN4, Grouping(2, 14, by_panel=True))
+
+
+def test_images_take_as_many_times_as_long() -> None:
+    one, two = (
+        winograd_cycles(s, ZEN4, ROW, Tile(7, 4), 1) for s in (SHAPE, replace(SHAPE, batch=2))
+    )
+    assert two == pytest.approx(2 * one, rel=0.01)
+
+
+def test_a_tile_of_four_leaves_the_registers_of_avx_512() -> None:
+    assert holds_a_tile(3, 5, ZEN4)
+    assert not holds_a_tile(4, 6, ZEN4)

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attention in blocks of rows: what of a head is in which cache, and what its softmax costs."""
+
+from __future__ import annotations
+
+from treadle.cost.memory import kept_bytes, stack_bytes
+from treadle.cost.registers import fma_cycles
+from treadle.target.base import Target
+
+_ON_STACK = ("scores", "powers", "queries", "values")
+"""What of a block lies on the stack together."""
+
+BLOCK_VECTORS = 2
+"""Vectors of rows in a block: with two, every key and value that is read meets as many rows as a
+register tile has; more would not make the products any cheaper."""
+
+DYNAMIC_KEYS = 8
+"""Keys of a register tile where their number is dynamic: the last tile may be wasted in part."""
+
+_PRODUCTS = 3
+"""What attention takes, in products with the values: these, the scores, as much for the softmax."""
+
+_STORE_AND_LOAD = 6
+"""Multiply-adds of a vector that fit into the time of the softmax in memory, per vector of scores:
+it reads and writes them three times."""
+
+_LEAST_SAVED = 0.1
+"""The share of all scores that must be left out for it to be worth while: blocks of rows compute
+more than their rows see, and loops whose ends differ are not unrolled."""
+
+
+def most_scores(itemsize: int) -> int:
+    """Return how many elements a block of scores has at most, which lies on the stack."""
+    return stack_bytes(len(_ON_STACK)) // itemsize
+
+
+def block_vectors(keys: int, lanes: int, itemsize: int, target: Target) -> int:
+    """Return how many vectors of rows a block has, 0 where not even one fits.
+
+    The scores and their powers share the first cache where that leaves two vectors, and half of
+    the second in any case.
+    """
+    row = keys * itemsize * lanes
+    inner, outer = target.l1_bytes // (2 * row), kept_bytes(target, 2) // (2 * row)
+    most = min(outer, most_scores(itemsize) // (keys * lanes), BLOCK_VECTORS)
+    return max(0, min(most, max(2, inner)))
+
+
+def attention_cycles(products: float, lanes: int, target: Target) -> float:
+    """Return the cycles of attention whose results are sums of so many products altogether."""
+    return fma_cycles(_PRODUCTS * products / lanes, target)
+
+
+def is_worth_trimming(seen: int, scores: int) -> bool:
+    """True where leaving out scores but those that are seen saves time."""
+    return seen <= (1 - _LEAST_SAVED) * scores
+
+
+def has_rows_for_lanes(rows: int, keys: int, depth: int, lanes: int) -> bool:
+    """True where scores cost less with rows as lanes, kept in a cache, than with keys and stored.
+
+    Lanes without a row are idle; softmax over scores in memory reads and writes them again.
+    """
+    in_rows = keys * depth * -(-rows // lanes)
+    in_keys = rows * (depth + _STORE_AND_LOAD) * -(-keys // lanes)
+    return in_rows <= in_keys

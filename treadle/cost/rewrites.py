@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""When a rewrite of the graph saves more than it costs, by counts of what both sides do."""
+
+from __future__ import annotations
+
+_SHARE_OF_LIVE = 0.75
+"""The part of window positions that meet no padding below which skipping the others pays: a test
+for each of them takes the rest."""
+_RUNS = 6
+"""Runs of neighbouring lanes from which a vector is put together as fast as by looking up each lane
+of sixteen: as many vectors are read under a mask."""
+_USES = 32
+"""Operations on an element of 16 bits from which they take longer than widening it."""
+_SAVED_PRODUCTS = 24
+"""Products of an element from which leaving them out pays for one more pass over the results."""
+_GROWTH = 4
+"""How many times as many channels results may have as the image whose resizing they replace."""
+
+
+def skips_padding(live: float) -> bool:
+    """True where a window meets no padding at a part `live` of its positions, and few of them."""
+    return live < _SHARE_OF_LIVE
+
+
+def is_spliced(runs: int) -> bool:
+    """True for so few runs that a block of channels is put together of whole vectors."""
+    return runs <= _RUNS
+
+
+def pays_to_widen(operations: int, elements: int) -> bool:
+    """True for as many operations that their operands, elements of 16 bits, become float32."""
+    return operations >= _USES * elements
+
+
+def resizes_results(channels: int, filters: int, grown: float) -> bool:
+    """True where a 1x1 convolution before an image grows saves more than resizing results costs.
+
+    The image has `channels` and becomes `grown` times as large; the results have `filters`.
+    """
+    saved = channels * (1 - 1 / grown)
+    return saved >= _SAVED_PRODUCTS and filters <= _GROWTH * channels
