@@ -179,7 +179,7 @@ def test_an_interrupt_while_the_package_is_imported_is_no_traceback(tmp_path: Pa
 def test_an_interrupt_before_the_command_begins(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def interrupted() -> None:
+    def interrupted(loaded: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("treadle.cli.main.make_parser", interrupted)

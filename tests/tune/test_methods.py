@@ -143,10 +143,10 @@ def test_weights_grow_only_as_far_as_they_may(
 ) -> None:
     times = of_times(task, direct=1.0, winograd_2=0.7, plain=0.8)
     assert winners([times], 1 << 30, 0.0)[task.call] == "plain"
-    monkeypatch.setattr(growth, "LEAST_BYTES", 2 * task.growth["winograd-2"] - 1)
+    monkeypatch.setattr(growth, "FREE_GROWTH_BYTES", 2 * task.growth["winograd-2"] - 1)
     monkeypatch.setattr(growth, "PART_SAVED", float("inf"))
     assert winners([times], 1, 0.1)[task.call] == "plain"
-    monkeypatch.setattr(growth, "LEAST_BYTES", 2 * task.growth["winograd-2"])
+    monkeypatch.setattr(growth, "FREE_GROWTH_BYTES", 2 * task.growth["winograd-2"])
     assert winners([times], 1, 0.1)[task.call] == "winograd-2"
 
 

@@ -13,10 +13,12 @@ from tests.target.kernel import native
 from tests.targets import AVX512
 from tests.tune.sketch_graphs import GRAPHS, Graph
 from tests.tune.sketch_points import check_example
+from treadle import te
 from treadle.build.kernel import Kernel, Scheduled
 from treadle.graph.operator import OPERATORS, Example, Operator
 from treadle.te.choice import Script
 from treadle.tune.sketch import SketchPoint, SketchSpace
+from treadle.tune.sketch_plans import Tiled
 
 
 def check_points(graph: Graph, points: list[SketchPoint], space: SketchSpace) -> int:
@@ -45,6 +47,29 @@ def test_points_mean_what_numpy_does(name: str) -> None:
     space = SketchSpace(graph.schedule(), native())
     points = [space.start()[0], *space.sample(2, np.random.default_rng(7))]
     assert check_points(graph, points, space) == 0
+
+
+def test_a_single_value_is_used_for_all_its_vectors_at_once() -> None:
+    x, w = te.placeholder((14, 256), "float32", "X"), te.placeholder((8, 256, 16), "float32", "W")
+    r = te.reduce_axis((0, 256), "k")
+    c = te.compute((8, 14, 16), lambda o, i, lane: te.sum(x[i, r] * w[o, r, lane], r), name="C")
+    space = SketchSpace(te.create_schedule([c.op]), AVX512)
+    plan = space.sketches[0].plans[0]
+    assert isinstance(plan, Tiled)
+    assert plan.register_order == (1, 0, 2)
+    data = space.to_json(space.start()[0])
+    assert isinstance(data, dict)
+    stage = plan.stage
+    tiles = {**data["tiles"], f"{stage}.tile0": [1, 1, 2], f"{stage}.tile1": [1, 1, 7]}
+    point = space.from_json({**data, "tiles": tiles})
+    assert point is not None
+    choice = space.choice(point)
+    assert choice is not None
+    made = te.create_schedule([c.op]).replay(choice.steps)
+    text = str(Kernel(Scheduled(made, [x, w, c], "kernel"), AVX512).loops)
+    inside = text[: text.index("fma(")]
+    assert "unrolled(7)" in inside
+    assert inside.rindex("unrolled(7)") < inside.rindex("unrolled(2)")
 
 
 @pytest.mark.slow

@@ -32,8 +32,6 @@ from treadle.errors import UsageError
 from treadle.runtime import native
 from treadle.settings import use
 
-HELP = "time a model, side by side with other runtimes, or each of its kernels alone"
-
 _HEADINGS = ("p50 ms", "p90 ms", "p99 ms", "min ms", "runs", "runs/s", "ready s")
 
 

@@ -25,8 +25,6 @@ from treadle.runtime import native
 from treadle.runtime.array import NDArray
 from treadle.settings import use
 
-HELP = "hold a compiled model against its network: every output, or every layer"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of this command."""

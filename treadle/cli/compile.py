@@ -42,9 +42,6 @@ from treadle.target.base import Target
 from treadle.target.host import why_not_here
 from treadle.target.parse import parse_target
 
-HELP = "compile a model to a file that runs with or without Python"
-
-
 _SHOWN_MISSING = 3
 
 _OTHER_FORMATS = {
@@ -117,7 +114,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.target = "c"
     linker = cross_compiler(arguments)
     target = parse_target(DEFAULT_TARGET if arguments.target is None else arguments.target)
-    check_format(form, target.kind)
+    check_format(form, target)
     if form in ("tar", "so"):
         check_linkable(target.triple, linker)  # better now than after the work
     _check_code(arguments.dump_code, target)

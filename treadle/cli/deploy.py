@@ -45,8 +45,6 @@ from treadle.target.cpu_names import target_of
 from treadle.target.cpus import architecture_of
 from treadle.target.parse import parse_target
 
-HELP = "bring a model to a board, run it there, compare it with this machine, and time it"
-
 _MODEL = "model.tar"
 
 

@@ -29,8 +29,6 @@ from treadle.target.host import host
 from treadle.target.machine_file import save_machine
 from treadle.target.machine_options import FACTS
 
-HELP = "say what this machine can do"
-
 _TELLING_FEATURES = (
     *("sse4.2", "avx", "avx2", "fma", "avx512f", "avx512vnni", "avx512bf16", "avx512fp16"),
     *("avxvnni", "amx-int8", "amx-bf16", "neon", "dotprod", "i8mm", "bf16", "sve", "sve2"),

@@ -28,8 +28,6 @@ from treadle.graph.nodes import Call, Function, topological
 from treadle.graph.operator import Fusion, Operator
 from treadle.passes import Candidate, Decision, recorded_decisions
 
-HELP = "say what was fused, which layout and kernel each node got, and why"
-
 
 @dataclass(frozen=True)
 class Choice:

@@ -13,36 +13,21 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from types import FrameType
 from typing import NoReturn, Protocol
 
-from treadle.cli import (
-    bench,
-    compare,
-    compile,
-    deploy,
-    doctor,
-    explain,
-    profile,
-    records,
-    rpc,
-    run,
-    runtime,
-    tune,
-)
 from treadle.cli.arguments import Parser
 from treadle.cli.machine import treadle_version
 from treadle.cli.operators import mistake_in
 from treadle.cli.text import print_error
-from treadle.errors import InternalError, TreadleError
+from treadle.errors import InternalError, TreadleError, UsageError
 
 
 class Command(Protocol):
     """What a module of a subcommand holds."""
-
-    HELP: str
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Add the options of the command."""
@@ -51,20 +36,21 @@ class Command(Protocol):
         """Do it; return the exit code."""
 
 
-COMMANDS: dict[str, Command] = {
-    "compile": compile,
-    "run": run,
-    "deploy": deploy,
-    "bench": bench,
-    "tune": tune,
-    "records": records,
-    "rpc": rpc,
-    "profile": profile,
-    "explain": explain,
-    "compare": compare,
-    "runtime": runtime,
-    "doctor": doctor,
+COMMANDS = {
+    "compile": "compile a model to a file that runs with or without Python",
+    "run": "run a model",
+    "deploy": "bring a model to a board, run it there, compare it with this machine, and time it",
+    "bench": "time a model, side by side with other runtimes, or each of its kernels alone",
+    "tune": "find faster schedules for the kernels of a model by measuring them on this machine",
+    "records": "list, join, prune and exchange what tuning has measured",
+    "rpc": "lend devices to programs on other machines: tracker, server, query, key",
+    "profile": "show where the time of a model goes, kernel by kernel",
+    "explain": "say what was fused, which layout and kernel each node got, and why",
+    "compare": "hold a compiled model against its network: every output, or every layer",
+    "runtime": "build the native runtime and the RPC server, to run models without Python",
+    "doctor": "say what this machine can do",
 }
+"""What each subcommand does; the module of its name in this package is imported to do it."""
 
 _INTERRUPTED, _BROKEN_PIPE = 130, 141
 _KNOCK_SECONDS = 0.02
@@ -78,16 +64,23 @@ class _Version(argparse.Action):
         parser.exit()
 
 
-def make_parser() -> Parser:
-    """Return the parser of the whole command line."""
+def load(words: Sequence[str]) -> dict[str, Command]:
+    """Import the module of the subcommand that a command line names; none where it names none."""
+    name = next((word for word in words if word in COMMANDS), None)
+    return {} if name is None else {name: import_module(f"treadle.cli.{name}")}
+
+
+def make_parser(loaded: Mapping[str, Command]) -> Parser:
+    """Return the parser of the command line; of commands that are not loaded it knows the names."""
     parser = Parser(prog="treadle", description="A deep-learning compiler: ONNX to machine code.")
     debug_help = "show the full traceback of an error"
     parser.add_argument("--debug", action="store_true", help=debug_help)
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
-    for name, module in COMMANDS.items():
-        command = commands.add_parser(name, help=module.HELP, description=module.HELP)
-        module.add_arguments(command)
+    for name, text in COMMANDS.items():
+        command = commands.add_parser(name, help=text, description=text)
+        if name in loaded:
+            loaded[name].add_arguments(command)
         # Suppressed: the default here would hide what stands before the command.
         command.add_argument(
             "--debug", action="store_true", default=argparse.SUPPRESS, help=debug_help
@@ -100,7 +93,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line; return the exit code."""
     try:
         _prepare_streams()
-        parser = make_parser()
+        loaded = load(sys.argv[1:] if argv is None else argv)
+        parser = make_parser(loaded)
         arguments, rest = parser.parse_known_args(argv)
         if arguments.command is None:
             parser.print_help()
@@ -108,15 +102,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         if rest:
             arguments.parser.unknown(rest)
         with _ended_by_signals():
-            return _run(arguments)
+            return _run(loaded[arguments.command], arguments)
     except KeyboardInterrupt:  # before the command has begun, or as it ends
         print("\ninterrupted", file=sys.stderr)
         return _INTERRUPTED
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def _run(command: Command, arguments: argparse.Namespace) -> int:
     try:
-        code = COMMANDS[arguments.command].run(arguments)
+        code = command.run(arguments)
         sys.stdout.flush()
     except KeyboardInterrupt:
         print("\ninterrupted", file=sys.stderr)
@@ -126,9 +120,9 @@ def _run(arguments: argparse.Namespace) -> int:
     except InternalError as error:
         return _failed(error, arguments.debug, 1)
     except (TreadleError, OSError, MemoryError) as error:
-        return _failed(error, arguments.debug, 2)
+        return _failed(_mistake(arguments, error.__cause__) or error, arguments.debug, 2)
     except Exception as error:  # a defect of Treadle: say so, and how to report it
-        mistake = mistake_in(getattr(arguments, "operators", ()), error)
+        mistake = _mistake(arguments, error)
         if mistake is not None:
             return _failed(mistake, arguments.debug, 2)
         print_error(error)
@@ -136,6 +130,11 @@ def _run(arguments: argparse.Namespace) -> int:
         print(f"  hint  {hint}", file=sys.stderr)
         return _failed(None, arguments.debug, 1)
     return code
+
+
+def _mistake(arguments: argparse.Namespace, error: BaseException | None) -> UsageError | None:
+    """Return what an error becomes that arose in one of the user's operators, else None."""
+    return mistake_in(getattr(arguments, "operators", ()), error) if error is not None else None
 
 
 def _failed(error: BaseException | None, debug: bool, code: int) -> int:

@@ -14,14 +14,18 @@ from treadle.cli.arguments import parse_shapes, refuse_compile_options
 from treadle.cli.operators import load_operators
 from treadle.cli.progress import shown_progress
 from treadle.errors import UsageError
+from treadle.frontend.tensorflow.formats import is_tensorflow
 
 DEFAULT_TARGET, DEFAULT_LEVEL = "llvm", 3
 """What networks are compiled with where the command line says nothing."""
 
 
-def check_readable(path: Path, kind: str = "a model file: .onnx, .tflite, .pt2 or .tar") -> None:
-    """Raise UsageError unless `path` is a file that can be read to its end and again."""
-    if path.is_file():
+_MODELS = "a model: .onnx, .tflite, .pt2, .keras, .pb, .tar, or the folder of a SavedModel"
+
+
+def check_readable(path: Path, kind: str = _MODELS) -> None:
+    """Raise UsageError unless `path` is a file that can be read again, or a SavedModel's folder."""
+    if path.is_file() or (kind is _MODELS and path.is_dir() and is_tensorflow(path)):
         return
     if path.is_dir():
         problem = "is a folder"

@@ -23,8 +23,6 @@ from treadle.runtime import native
 from treadle.runtime.array import NDArray
 from treadle.settings import use
 
-HELP = "show where the time of a model goes, kernel by kernel"
-
 _SECONDS = 2.0
 _MIN_RUNS, _MAX_RUNS = 8, 200
 _TOP = 20

@@ -30,8 +30,6 @@ from treadle.tune.foreign_records import (
     write_lines,
 )
 
-HELP = "list, join, prune and exchange what tuning has measured"
-
 _KEPT = 16
 _SHOWN_LINES = 5
 

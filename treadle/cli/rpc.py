@@ -30,8 +30,6 @@ from treadle.rpc.tracker import Tracker
 from treadle.rpc.tracking import connect_tracker
 from treadle.target.parse import parse_target
 
-HELP = "lend devices to programs on other machines: tracker, server, query, key"
-
 TRACKER_PORT, TRACKER_PORT_END = 9190, 9199
 SERVER_PORT, SERVER_PORT_END = 9090, 9199
 _QUOTA = 16 << 30

@@ -23,8 +23,6 @@ from treadle.files import check_writable, replacing
 from treadle.runtime.array import NDArray
 from treadle.settings import get, use
 
-HELP = "run a model"
-
 _PROFILED_RUNS = 10
 _CLASSES = 5
 """How many classes are named where --print-top does not say."""

@@ -10,8 +10,6 @@ from treadle.cli.arguments import add_cross_compiler, cross_compiler
 from treadle.cli.text import console, print_row, size_text
 from treadle.runtime.native_package import build_package, find_toolchain
 
-HELP = "build the native runtime and the RPC server, to run models without Python"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of this command."""

@@ -43,8 +43,6 @@ from treadle.tune.spaces import KINDS
 from treadle.tune.task import Tasks, extract_tasks, shares
 from treadle.tune.tuner import Tuner
 
-HELP = "find faster schedules for the kernels of a model by measuring them on this machine"
-
 _MINUTES = 10.0
 _FAILED, _INTERRUPTED = 1, 130
 _SHOWN_FAILURES = 3

@@ -8,10 +8,10 @@ from in `sketch_features`, and how long the analytic model thinks it takes in `s
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice, product, zip_longest
+from itertools import islice, product
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from treadle.tune.sketch_features import NAMES, features_of
 from treadle.tune.sketch_limits import within_limits
 from treadle.tune.sketch_rules import SketchRule, sketches_of
 from treadle.tune.sketch_slots import Ints, Slot, Values, drawn_rows, moved_rows, size_of
+from treadle.tune.sketch_start import first_candidates
 from treadle.tune.sketch_steps import steps_of
 from treadle.tune.space import Floats
 
@@ -41,9 +42,8 @@ _MOST_KNOWN = 20_000
 """Candidates whose numbers are remembered."""
 _ROUNDS = 20
 """How often candidates are drawn again in place of those that break a limit."""
-_START_SAMPLES = 512
-_STARTS = 8
-_START_ROUNDS = 4
+_STARTS = 16
+"""Candidates that are tried first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,32 +89,17 @@ class SketchSpace:
         return sum(size_of(s.slots) for s in self.sketches)
 
     def start(self) -> list[SketchPoint]:
-        """Return the best by the analytic model of some drawn with a fixed seed, and bettered ones.
+        """Return what the analytic model likes best, of many kinds: see `sketch_start`."""
+        return first_candidates(self, self._kind, _STARTS)
 
-        The model is not exact, so all have different tiles: the best that were drawn and, in turn
-        with them, what mutations made of those as long as the model thought so.
-        """
-        random = np.random.default_rng(0)
-        drawn = self._ranked(self.sample(_START_SAMPLES, random))
-        better = drawn[:_STARTS]
-        for _ in range(_START_ROUNDS):
-            near = self.mutate([parent for parent in better for _ in range(4)], random)
-            better = self._ranked([*better, *near])[:_STARTS]
-        in_turn = [p for pair in zip_longest(better, drawn[: 2 * _STARTS]) for p in pair if p]
-        by_tiles: dict[object, SketchPoint] = {}
-        for point in in_turn:
-            by_tiles.setdefault((point.sketch, self._tiles(point)), point)
-        return list(by_tiles.values())[: 2 * _STARTS]
-
-    def _tiles(self, point: SketchPoint) -> Values:
-        """Return the places of the tile factors of a point; of all choices where it has none."""
-        slots = self.sketches[point.sketch].slots
-        return point.places[: sum(s.is_tile for s in slots)] or point.places
-
-    def _ranked(self, points: Sequence[SketchPoint]) -> list[SketchPoint]:
-        """Return different points, the one the model prefers first."""
-        different = list(dict.fromkeys(points))
-        return [different[k] for k in np.argsort(self.estimate(different), kind="stable")]
+    def _kind(self, point: SketchPoint) -> tuple[Hashable, Hashable]:
+        """Return the tiles in registers of a point, and the loops its stages are computed in."""
+        sketch = self.sketches[point.sketch]
+        tiles = [sketch.slots[k].values[point.places[k]][-1] for k in sketch.register_slots]
+        loops = [point.places[k] for k, s in enumerate(sketch.slots) if s.is_place]
+        if not tiles:
+            loops = [*point.places]
+        return (point.sketch, *tiles), (point.sketch, *loops)
 
     def __iter__(self) -> Iterator[SketchPoint]:
         for number, sketch in enumerate(self.sketches):

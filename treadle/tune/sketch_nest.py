@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import prod
+from math import gcd, prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,6 +78,30 @@ class Read:
             is_whole &= extent >= whole
         touched: Floats64 = np.ceil(run * self.itemsize / line_bytes) * line_bytes
         return rows * touched, rows
+
+    def taken(self, tiles: Floats64, page_bytes: int) -> Floats64:
+        """Return the bytes of a cache that tiles take, whose places repeat with each page.
+
+        Runs that lie a multiple of a page apart take a whole page each: they share its first place.
+        """
+        reach = self.reach(tiles)
+        held, spots = np.full(tiles.shape[1], self.itemsize), np.full(tiles.shape[1], self.itemsize)
+        stride = self.itemsize
+        for extent, whole in zip(reach[::-1], self.shape[::-1], strict=True):
+            is_dense = held == stride
+            apart = gcd(int(stride), page_bytes) if stride >= 1 else 1
+            most = np.minimum(extent, page_bytes // apart)
+            held = held * extent
+            spots = np.where(is_dense, held, spots * most)
+            stride *= whole
+        layers = held / np.minimum(spots, page_bytes)
+        found: Floats64 = np.where(layers > 1, layers * page_bytes, held)
+        return found
+
+    def blocks(self, axis: int) -> int:
+        """Return in blocks of how many places of an axis the tensor lies; 1: not in blocks."""
+        parts = [row[axis] for row in self.steps if 0 < abs(row[axis]) < 1]
+        return round(1 / abs(min(parts, key=abs))) if parts else 1
 
     def reach(self, tiles: Floats64) -> Floats64:
         """Return how far the reads of tiles extend: [dimensions, candidates]."""

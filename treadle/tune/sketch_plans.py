@@ -34,7 +34,7 @@ MOST_CODE = 2048
 """Vectors of arithmetic that may stand in the code of all stages together: about what fits the
 cache of instructions, 8 to 16 bytes each. Beyond, compilers take long, too."""
 
-MOST_UNROLLED = 256
+MOST_UNROLLED = 192
 """Vectors of multiply-adds of a register tile, times the terms that are written out with it: of
 more the compiler makes loads that it has no registers for."""
 
@@ -190,6 +190,18 @@ class Tiled:
         nest = self.nest
         return tuple(a for a in range(nest.data, len(nest.extents)) if nest.extents[a] > 1)
 
+    @cached_property
+    def register_order(self) -> tuple[int, ...]:
+        """The data axes in the order of their loops in a register tile, the lanes last.
+
+        Those along which single values are read stand before those along which vectors are: so a
+        value is used for all its vectors at once, and needs no register afterwards.
+        """
+        single = [r for r in self.nest.reads if vector_read(r, self.vector) == 0]
+        rows = {a for a in range(self.nest.data) if any(r.uses(a) for r in single)}
+        every = range(self.nest.data)
+        return tuple(sorted(every, key=lambda a: (a == self.vector, a not in rows)))
+
     def tile_key(self, axis: int) -> str:
         """Return the key of the tile factors of an axis."""
         return f"{self.stage}.tile{axis}"
@@ -312,6 +324,12 @@ class Sketch:
         """All open choices: tile factors first."""
         slots = [s for plan in self.plans for s in plan.slots]
         return (*(s for s in slots if s.is_tile), *(s for s in slots if not s.is_tile))
+
+    @cached_property
+    def register_slots(self) -> tuple[int, ...]:
+        """The places of the slots whose last factors are tiles in registers."""
+        data = {p.tile_key(a) for p in self.plans if isinstance(p, Tiled) for a in p.tiled_axes}
+        return tuple(k for k, slot in enumerate(self.slots) if slot.key in data)
 
     def values(self, rows: Ints) -> dict[str, Ints]:
         """Return the values of candidates by key, given as places in the tables of the slots."""

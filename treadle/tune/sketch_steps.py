@@ -276,8 +276,7 @@ class _Tiles:
         inner = _Inner()
         spatial: list[list[IterVar]] = [[] for _ in range(plan.levels.spatial)]
         reduced: list[list[IterVar]] = [[] for _ in range(plan.levels.reduction)]
-        by_last = sorted(range(plan.nest.data), key=lambda a: a == plan.vector)
-        for axis in by_last:
+        for axis in plan.register_order:
             if axis in plan.tiled_axes:
                 self._inside_tile(axis, op.axis[axis], spatial, inner)
             elif plan.nest.extents[axis] > 1:

@@ -162,7 +162,25 @@ class _Model:
         statements, most = self._statements(), local_bytes(self.target)
         copied = self._packing()[1]
         valid = self._is_small(statements) & (self._held_bytes() <= most) & (copied <= most)
-        return valid, statements, self._task_copies()
+        return valid & ~self._fetches_apart(), statements, self._task_copies()
+
+    def _fetches_apart(self) -> Bools:
+        """True where what is fetched ahead for a register tile ends within a block of its tensor.
+
+        Where such a tile begins is not known, so whole blocks would be fetched.
+        """
+        found = np.zeros(self.count, bool)
+        for read in (r for r in self.nest.reads if r.source in self.plan.fetchable):
+            apart = np.zeros(self.count, bool)
+            for axis in range(self.nest.data):
+                block, size = read.blocks(axis), self.register[axis]
+                apart |= (size % block > 0) & (block % size > 0)
+            found |= apart & self._fetches(read.source)
+        return found
+
+    def _fetches(self, number: int) -> Bools:
+        """True where an operand is fetched ahead of its use."""
+        return (self.choice(f"fetch{number}", 0) > 0) | (self.choice(f"panel{number}", 0) > 0)
 
     def choice(self, name: str, default: int) -> Ints:
         """Return a choice of all candidates: int64[count]."""
@@ -194,7 +212,7 @@ class _Model:
         """True where some operand is fetched ahead of its use."""
         found = np.zeros(self.count, bool)
         for number in self.plan.fetchable:
-            found |= (self.choice(f"fetch{number}", 0) > 0) | (self.choice(f"panel{number}", 0) > 0)
+            found |= self._fetches(number)
         return found
 
     # -- arithmetic --------------------------------------------------------------------------
@@ -322,16 +340,21 @@ class _Model:
         footprints: Floats64 = sum((held for held, _ in prints), np.zeros(shape))
         size = np.prod(walk.inside[:, : self.nest.data], axis=1) * self.nest.itemsize
         found = np.zeros((3, self.count))
+        near = sum((self._taken(r, walk.inside) for r in self.nest.reads), np.zeros(shape))
         fits = [
-            footprints + size <= room_in(cache)
-            for cache in (target.l1_bytes, target.l2_bytes, target.l3_bytes)
+            held + size <= room_in(cache)
+            for held, cache in (
+                (near, target.l1_bytes),
+                (footprints, target.l2_bytes),
+                (footprints, target.l3_bytes),
+            )
         ]
         for read, (held, ends) in zip(self.nest.reads, prints, strict=True):
-            times = self._reloads(read, walk)
+            sweeps = self._sweeps(read, walk)
             for c, stays in enumerate(fits):
-                first = np.maximum(np.argmax(stays, axis=0) - 1, 0)
-                moved = (held if c == 0 else held + ends) * times
-                own = np.take_along_axis(moved, first[None, :], axis=0)[0]
+                around = np.maximum(np.argmax(stays, axis=0) - 1, 0)
+                moved = (held if c == 0 else held + ends)[:-1] * sweeps
+                own = np.take_along_axis(moved, around[None, :], axis=0)[0]
                 found[c] += np.where(stays[0], 0.0, own)
         found += np.where(np.stack([stays[0] for stays in fits]), 0.0, WRITTEN * size[0])
         return found * self._again(), footprints[walk.levels]
@@ -348,19 +371,31 @@ class _Model:
         is_packed = self.packed[read.source][None, :]
         return np.where(is_packed, dense, held), np.where(is_packed, 0.0, ends)
 
-    def _reloads(self, read: Read, walk: _Loops) -> Floats64:
-        """Return how often what a tile reads is loaded: loops that do not use it keep it.
+    def _taken(self, read: Read, inside: Floats64) -> Floats64:
+        """Return the bytes of the first cache that tiles take for a read."""
+        tiles = inside.transpose(1, 0, 2).reshape(inside.shape[1], -1)
+        machine = self.target.machine
+        taken = read.taken(tiles, machine.page_bytes).reshape(len(inside), self.count)
+        if read.source not in self.packed:
+            return taken
+        dense = (read.elements(tiles) * read.itemsize).reshape(taken.shape)
+        return np.where(self.packed[read.source][None, :], dense, taken)
 
-        A row for each tile: all in the kernel, what is inside of the first loop, of the first two.
+    def _sweeps(self, read: Read, walk: _Loops) -> Floats64:
+        """Return how often loops run over what they read, a row for each loop.
+
+        What is inside of the loop stays in a cache, what the loop runs over does not: so it is
+        loaded each time that an outer loop comes back, except that loops which do not use it keep
+        it as long as none between does.
         """
         uses = np.array([read.uses(a) for a in range(len(self.nest.extents))])
-        times = np.ones((len(walk.inside), self.count))
-        started = np.zeros(times.shape, bool)
-        for k in reversed(range(len(walk.trips))):
-            inner = slice(k + 1, None)
-            started[inner] |= uses[walk.axes[k]] & (walk.trips[k] > 1)
-            times[inner] = np.where(started[inner], times[inner] * walk.trips[k], times[inner])
-        return times
+        found = np.ones((max(1, len(walk.trips)), self.count))
+        for k in range(len(walk.trips)):
+            started = uses[walk.axes[k]] & (walk.trips[k] > 1)
+            for outer in reversed(range(k)):
+                started |= uses[walk.axes[outer]] & (walk.trips[outer] > 1)
+                found[k] = np.where(started, found[k] * walk.trips[outer], found[k])
+        return found
 
     def _packing(self) -> tuple[Floats64, Floats64]:
         """Return the cycles to copy operands, and the bytes of the largest copy of a task."""
