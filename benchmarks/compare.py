@@ -3,8 +3,11 @@
 
     python -m benchmarks.compare [network or file ...] [--threads 1,2] [--peers onnxruntime]
     python -m benchmarks.compare --build       makes the networks first
+    python -m benchmarks.compare --isa avx2    holds all engines to AVX2 on a machine that has more
 
-All engines compute in float32. The last ratio is against the fastest peer of the row.
+All engines compute in float32. The last ratio is against the fastest peer of the row. `of peak` is
+what Treadle reaches of a loop of multiply-adds in the same run, at the widest vectors it may use;
+operations are those of the plain algorithms, so that Winograd's may exceed it.
 
 Each network and number of threads is measured in a process of its own; within it the engines take
 turns, so that whatever else the machine does meets all of them. Only ratios within one row count.
@@ -19,14 +22,18 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
 from benchmarks import engines, machine, networks
+from benchmarks.isa import ISAS, Isa, NotBoundError, bound_copies
 
 FOLDER = Path(__file__).parent
 
@@ -54,13 +61,22 @@ class Row:
         return not self.failure and "treadle" in self.figures and len(self.figures) > 1
 
 
-def measure_apart(model: Path, threads: int, names: list[str], seconds: float) -> Row:
-    """Measure in a child process; a failure there becomes the row's text."""
+def measure_apart(
+    model: Path,
+    threads: int,
+    names: list[str],
+    seconds: float,
+    settings: Mapping[str, str] | None = None,
+) -> Row:
+    """Measure in a child process; a failure there becomes the row's text.
+
+    `settings` are variables of the child's environment besides this one's.
+    """
     command = [sys.executable, "-m", "benchmarks.measure", str(model.resolve())]
     command += ["--threads", str(threads), "--engines", ",".join(names), "--seconds", str(seconds)]
     row = Row(model.stem, threads)
     limit = 300 + 20 * seconds * len(names)
-    environment = {**os.environ, "TREADLE_NUM_THREADS": str(threads)}
+    environment = {**os.environ, "TREADLE_NUM_THREADS": str(threads), **(settings or {})}
     try:
         child = subprocess.run(
             command,
@@ -89,7 +105,7 @@ def table_of(rows: list[Row], peers: list[str]) -> Table:
     )
     table = Table(title=title, box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("network", no_wrap=True)
-    for heading in ("threads", "treadle", *peers, "ratio", "error", "ready"):
+    for heading in ("threads", "treadle", *peers, "ratio", "of peak", "error", "ready"):
         table.add_column(heading, justify="right", no_wrap=True)
     for row in rows:
         table.add_row(row.network, str(row.threads), *_cells(row, peers))
@@ -105,7 +121,9 @@ def _cells(row: Row, peers: list[str]) -> list[str]:
         cells.append(f"{row.figures[peer]['median_ms']:.2f}" if peer in row.figures else "–")
     ratio = row.ratio_to_best()
     coloured = f"[{'green' if ratio >= 1 else 'red'}]{ratio:.2f}"
-    return [*cells, coloured, f"{ours['max_relative_error']:.1e}", f"{ours['open_seconds']:.1f}"]
+    share = f"{ours['of_peak']:.0%}" if "of_peak" in ours else "–"
+    last = [share, f"{ours['max_relative_error']:.1e}", f"{ours['open_seconds']:.1f}"]
+    return [*cells, coloured, *last]
 
 
 def geometric_means(rows: list[Row]) -> dict[int, float]:
@@ -115,6 +133,21 @@ def geometric_means(rows: list[Row]) -> dict[int, float]:
         if row.is_comparable:
             ratios.setdefault(row.threads, []).append(row.ratio_to_best())
     return {threads: statistics.geometric_mean(found) for threads, found in ratios.items()}
+
+
+@contextmanager
+def held_to(isa: Isa | None, peers: list[str]) -> Iterator[dict[str, str]]:
+    """Give the settings under which Treadle and its peers use no more than `isa`.
+
+    None where the machine has no more. Raises: NotBoundError for a peer that cannot be held.
+    """
+    if isa is None or not isa.exceeds:
+        yield {}
+        return
+    with TemporaryDirectory(prefix="treadle-held-") as folder:
+        bound_copies(peers, isa, Path(folder))
+        paths = [folder, *filter(None, [os.environ.get("PYTHONPATH")])]
+        yield {"TREADLE_HOST_CPU": isa.cpu, "PYTHONPATH": os.pathsep.join(paths)}
 
 
 def models_of(names: list[str], zoo: Path) -> list[Path]:
@@ -148,6 +181,12 @@ def main() -> None:
     parser.add_argument("--build", action="store_true", help="make the networks that are missing")
     parser.add_argument("--seconds", type=float, default=5.0, help="for each row, at least")
     parser.add_argument("--json", type=Path, default=FOLDER / "results" / "compare.json")
+    parser.add_argument(
+        "--isa",
+        choices=ISAS,
+        help="hold every engine to these instructions: Treadle by compiling for a CPU that has no "
+        "more, onnxruntime and OpenVINO by copies that see no more (benchmarks/isa.py)",
+    )
     arguments = parser.parse_args()
     peers = arguments.peers.split(",")
     if unknown := [name for name in peers if name not in engines.ENGINES]:
@@ -162,13 +201,21 @@ def main() -> None:
     if not models:
         parser.error(f"no network in {arguments.zoo}; python -m benchmarks.networks makes them")
 
-    console = Console(width=max(100, Console().width))  # wide enough for three peers
+    isa = ISAS.get(arguments.isa)
+    if isa and not isa.is_here:
+        parser.error(f"this machine has no {isa.name}")
+    console = Console(width=max(110, Console().width))  # wide enough for three peers
     rows = []
-    for model in models:
-        for threads in map(int, arguments.threads.split(",")):
-            with console.status(f"{model.stem}, {threads} threads"):
-                row = measure_apart(model, threads, ["treadle", *peers], arguments.seconds)
-            rows.append(row)
+    try:
+        with held_to(isa, peers) as settings:
+            for model in models:
+                for threads in map(int, arguments.threads.split(",")):
+                    names = ["treadle", *peers]
+                    with console.status(f"{model.stem}, {threads} threads"):
+                        row = measure_apart(model, threads, names, arguments.seconds, settings)
+                    rows.append(row)
+    except NotBoundError as e:
+        parser.error(str(e))
     console.print(table_of(rows, peers))
     for row in rows:
         if row.failure:
@@ -177,7 +224,12 @@ def main() -> None:
     for threads, mean in means.items():
         console.print(f"geometric mean of the ratios at {threads} threads: {mean:.2f}")
     here = machine.describe()
+    where = f"{here['cpu']} ({here['llvm_cpu']})"
+    if settings:
+        where += f" held to {arguments.isa}: Treadle compiled for {settings['TREADLE_HOST_CPU']}"
     report = {
+        "isa": arguments.isa,
+        "treadle_cpu": settings.get("TREADLE_HOST_CPU", here["llvm_cpu"]),
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "machine": here,
         "rows": [asdict(row) for row in rows],
@@ -185,7 +237,7 @@ def main() -> None:
     }
     arguments.json.parent.mkdir(parents=True, exist_ok=True)
     arguments.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-    console.print(f"{here['cpu']}; figures in {arguments.json}")
+    console.print(f"{where}; figures in {arguments.json}")
     sys.exit(any(row.failure for row in rows))
 
 

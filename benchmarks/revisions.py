@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Times the benchmark networks as this checkout and another revision compile them, side by side.
 
-    python -m benchmarks.revisions REVISION [--threads 1,2] [--seconds 3] [network ...]
+    python -m benchmarks.revisions REVISION [--threads 1,2] [--seconds 3] [--options JSON]
+                                   [network ...]
 
 Each checkout compiles a network to an artifact in a process of its own; both artifacts run in this
 process, in turns, on the same inputs. A ratio above 1 says that this checkout is faster. The other
-revision must write artifacts that this one's runtime loads.
+revision must write artifacts that this one's runtime loads. Options of `treadle.compile` for this
+checkout alone, as {"weight_growth": 9}, show what a default that has changed since accounts for.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import statistics
 import subprocess
@@ -35,7 +38,11 @@ NAMES = (
 )  # fmt: skip
 """The networks that are timed where none is named."""
 
-COMPILE = "import sys, treadle; treadle.compile(sys.argv[1]).save(sys.argv[2])"
+COMPILE = """
+import json, sys, treadle
+model, artifact, options = sys.argv[1:]
+treadle.compile(model, **json.loads(options)).save(artifact)
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,24 +80,26 @@ def checkout(revision: str) -> Iterator[Path]:
             subprocess.run([*git, "remove", "--force", str(path)], check=True)
 
 
-def compiled(model: Path, folder: Path, artifact: Path) -> Path:
-    """Compile a model by the checkout in `folder`, with a cache of its own."""
+def compiled(model: Path, folder: Path, artifact: Path, options: str = "{}") -> Path:
+    """Compile a model by the checkout in `folder`, with a cache of its own; `options` are JSON."""
     cache = str(artifact.parent / f"cache-{artifact.stem}")
     environment = {**os.environ, "PYTHONPATH": str(folder), "TREADLE_CACHE": cache}
-    command = [sys.executable, "-c", COMPILE, str(model), str(artifact)]
+    command = [sys.executable, "-c", COMPILE, str(model), str(artifact), options]
     subprocess.run(command, cwd=folder, env=environment, check=True)
     return artifact
 
 
-def timed(name: str, other: Path, threads: Sequence[int], seconds: float) -> Iterator[Row]:
-    """Yield a row of each number of threads for one network."""
+def timed(
+    name: str, other: Path, threads: Sequence[int], seconds: float, options: str
+) -> Iterator[Row]:
+    """Yield a row of each number of threads for one network; `options` are this checkout's."""
     with tempfile.TemporaryDirectory() as folder:
         model = Path(folder) / f"{name}.onnx"
         networks.write(networks.build(name), model)
         inputs = random_inputs(model)
         loaded = {
-            label: treadle.load(compiled(model, place, Path(folder) / f"{label}.tar"))
-            for label, place in (("before", other), ("after", ROOT))
+            label: treadle.load(compiled(model, place, Path(folder) / f"{label}.tar", own))
+            for label, place, own in (("before", other, "{}"), ("after", ROOT, options))
         }
         runs: dict[str, Run] = {
             label: lambda x=x: [np.asarray(o) for o in x.run(inputs)]  # type: ignore[misc]
@@ -104,6 +113,17 @@ def timed(name: str, other: Path, threads: Sequence[int], seconds: float) -> Ite
             yield Row(name, count, medians["before"], medians["after"], error)
 
 
+def options_of(text: str) -> dict[str, object]:
+    """Return the options of `treadle.compile` that a text is. Raises: ArgumentTypeError if none."""
+    try:
+        options = json.loads(text)
+    except ValueError as e:
+        raise argparse.ArgumentTypeError(f"{text!r} is not JSON: {e}") from None
+    if not isinstance(options, dict):
+        raise argparse.ArgumentTypeError(f'{text!r} is not an object such as {{"opt_level": 2}}')
+    return options
+
+
 def main() -> None:
     """Time the networks named on the command line; print a row each and the geometric mean."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.revisions")
@@ -111,6 +131,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="network", help=f"default: {', '.join(NAMES)}")
     parser.add_argument("--threads", default="1,2", help="numbers of threads (default 1,2)")
     parser.add_argument("--seconds", type=float, default=3, help="per network and threads")
+    parser.add_argument("--options", type=options_of, default={}, help="JSON, for this checkout")
     arguments = parser.parse_args()
     if unknown := [n for n in arguments.names if n not in networks.BUILDERS]:
         parser.error(f"unknown network {', '.join(unknown)}")
@@ -119,7 +140,7 @@ def main() -> None:
     print(f"{'network':20}threads  before     after     ratio  error")
     with checkout(arguments.revision) as other:
         for name in arguments.names or NAMES:
-            for row in timed(name, other, counts, arguments.seconds):
+            for row in timed(name, other, counts, arguments.seconds, json.dumps(arguments.options)):
                 print(row, flush=True)
                 rows.append(row)
     for count in counts:

@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from rich.console import Console
 
-from benchmarks import compare, engines, machine, measure, networks
+from benchmarks import compare, engines, isa, machine, measure, networks
 from treadle.cli import peak
 from treadle.target import probes
 from treadle.target.parse import parse_target
@@ -150,3 +150,36 @@ def test_machine_has_no_name() -> None:
         *("cpu", "llvm_cpu", "cores", "features", "system", "python", "packages")
     }
     assert machine.usable_cores() >= 1
+
+
+def test_the_share_of_the_peak_counts_the_operations_of_the_network(tmp_path: Path) -> None:
+    path = tmp_path / "squeezenet.onnx"
+    networks.write(networks.build("squeezenet"), path)
+    found = measure.measure(path, ["treadle", "onnxruntime"], 1, seconds=0)
+    ours = found["treadle"]
+    done = ours["of_peak"] * ours["peak_gflops"] * ours["fastest_ms"] * 1e6
+    assert done == pytest.approx(0.70e9, rel=0.05)  # the convolutions of SqueezeNet 1.0 and 1.1
+    assert found["onnxruntime"]["peak_gflops"] == ours["peak_gflops"]
+    assert "103%" in text_of(
+        [
+            compare.Row(
+                "net",
+                1,
+                {"treadle": {**ours, "of_peak": 1.03}, **{"onnxruntime": found["onnxruntime"]}},
+            )
+        ],
+        ["onnxruntime"],
+    )
+
+
+def test_engines_are_held_only_where_the_machine_has_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    avx2 = isa.ISAS["avx2"]
+    monkeypatch.setattr(machine, "features", lambda: ["avx2"])
+    with compare.held_to(avx2, ["inductor"]) as settings:
+        assert settings == {}
+    monkeypatch.setattr(machine, "features", lambda: ["avx2", "avx512f"])
+    refused = pytest.raises(isa.NotBoundError, match="inductor cannot be held to avx2")
+    with refused, compare.held_to(avx2, ["inductor"]):
+        pass
+    with compare.held_to(avx2, []) as settings:
+        assert settings["TREADLE_HOST_CPU"] == avx2.cpu

