@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # `make demo` and `make test` need nothing but Python 3.10 or later; each sets up what it uses.
 
-.PHONY: help demo test test-avx2 check clean
+.PHONY: help demo compiled test test-avx2 check clean
 
 help:
 	@echo "make demo   set up, compile a digit classifier, compare it with onnxruntime"
@@ -15,13 +15,19 @@ demo:
 	@scripts/setup
 	@.venv/bin/python -m examples.digits.demo
 
+# Processes that tests start import what is compiled once, also where PYTHONDONTWRITEBYTECODE is set.
+compiled:
+	@.venv/bin/python -m compileall -q treadle tests benchmarks examples scripts
+
 test:
 	@scripts/setup
+	@$(MAKE) --no-print-directory compiled
 	@echo "==> Running the tests"
 	@.venv/bin/python -m pytest -n auto -m "not slow and not torch and not conformance"
 
 test-avx2:
 	@scripts/setup
+	@$(MAKE) --no-print-directory compiled
 	@echo "==> Running the tests of what the CPU decides, as on one with AVX2"
 	@TREADLE_HOST_CPU=haswell .venv/bin/python -m pytest -n auto \
 		-m "not slow and not torch and not conformance" \

@@ -2,14 +2,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares TFLite files with the interpreter of ai-edge-litert, on random inputs from a fixed seed.
 
-`python scripts/compare_tflite.py FILE ...` prints, per output, the largest difference: absolute for
-floats, in steps for integers.
+`python scripts/compare_tflite.py FILE ...` prints, per output, the largest difference from the
+interpreter's reference kernels and, in brackets, from those it uses by default (XNNPACK): of floats
+absolute, of integers in steps. Sizes that a file leaves open are 1 in front, else `--open`.
 """
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
@@ -19,14 +21,20 @@ import treadle
 _LARGEST_INDEX = 60
 """Integers without a scale are often places in tables."""
 
+_REFERENCE = (OpResolverType.BUILTIN_REF, OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES)
+"""Reference kernels; where an operator has none, the interpreter's own optimised ones."""
 
-def random_inputs(details: list[dict[str, object]]) -> dict[str, np.ndarray]:
+
+def random_inputs(details: list[dict[str, Any]], open_size: int) -> dict[str, np.ndarray]:
     """Return values for the inputs that the interpreter lists."""
     random = np.random.default_rng(0)
     made = {}
     for detail in details:
-        dtype = np.dtype(detail["dtype"])  # type: ignore[call-overload]  # a NumPy type
-        shape = tuple(np.asarray(detail["shape"]))
+        dtype = np.dtype(detail["dtype"])
+        shape = tuple(
+            int(d) if d >= 0 else open_size if axis else 1
+            for axis, d in enumerate(detail["shape_signature"])
+        )
         value: np.ndarray
         if dtype.kind == "f":
             value = random.normal(size=shape)
@@ -38,19 +46,27 @@ def random_inputs(details: list[dict[str, object]]) -> dict[str, np.ndarray]:
     return made
 
 
-def expected(path: Path) -> tuple[dict[str, np.ndarray], list[np.ndarray]]:
-    """Return inputs and what the interpreter makes of them, by reference kernels where it can."""
+def loaded(path: Path, *kinds: OpResolverType) -> Interpreter:
+    """Return an interpreter with the first set of kernels that has all operators of a file."""
     try:
-        run = Interpreter(str(path), experimental_op_resolver_type=OpResolverType.BUILTIN_REF)
-    except ValueError:  # an operator that has an optimised kernel alone
-        kind = OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
-        run = Interpreter(str(path), experimental_op_resolver_type=kind)
+        return Interpreter(str(path), experimental_op_resolver_type=kinds[0])
+    except ValueError:
+        if len(kinds) == 1:
+            raise
+    return loaded(path, *kinds[1:])
+
+
+def results_of(run: Interpreter, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
+    """Return what the interpreter makes of inputs."""
+    for detail in run.get_input_details():
+        value = inputs[detail["name"]]
+        if tuple(detail["shape"]) != value.shape:
+            run.resize_tensor_input(detail["index"], value.shape)
     run.allocate_tensors()
-    inputs = random_inputs(run.get_input_details())
     for detail in run.get_input_details():
         run.set_tensor(detail["index"], inputs[detail["name"]])
     run.invoke()
-    return inputs, [run.get_tensor(d["index"]) for d in run.get_output_details()]
+    return [run.get_tensor(d["index"]) for d in run.get_output_details()]
 
 
 def difference(made: np.ndarray, wanted: np.ndarray) -> str:
@@ -63,20 +79,34 @@ def difference(made: np.ndarray, wanted: np.ndarray) -> str:
     return f"{int(distance.max(initial=0))} steps, {100 * np.mean(distance > 0):.1f} % differ"
 
 
+def compared(path: Path, open_size: int) -> str:
+    """Return the differences of all outputs of a file, or what refuses it, in words."""
+    try:
+        reference = loaded(path, *_REFERENCE)
+        inputs = random_inputs(reference.get_input_details(), open_size)
+        wanted = results_of(reference, inputs)
+        default = results_of(loaded(path, OpResolverType.AUTO), inputs)
+    except (ValueError, RuntimeError) as error:
+        return f"the interpreter refuses it: {str(error).splitlines()[0]}"
+    try:
+        shapes = {name: value.shape for name, value in inputs.items()}
+        made = [np.asarray(v) for v in treadle.compile(path, shapes=shapes).run(inputs)]
+    except treadle.TreadleError as error:
+        return f"{error.problem} ({error.at})"
+    found = zip(made, wanted, default, strict=True)
+    return "; ".join(f"{difference(a, b)} ({difference(a, c)})" for a, b, c in found)
+
+
 def main() -> None:
     """Print a line per file."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("files", nargs="+", type=Path)
-    for path in parser.parse_args().files:
-        inputs, wanted = expected(path)
-        try:
-            shapes = {name: value.shape for name, value in inputs.items()}
-            made = treadle.compile(path, shapes=shapes).run(inputs)
-        except treadle.TreadleError as error:
-            print(f"{path.name}: {error.problem} ({error.at})")
-            continue
-        found = [difference(np.asarray(a), b) for a, b in zip(made, wanted, strict=True)]
-        print(f"{path.name}: {'; '.join(found)}", flush=True)
+    parser.add_argument(
+        "--open", type=int, default=1, help="what open sizes behind the first are (default: 1)"
+    )
+    arguments = parser.parse_args()
+    for path in arguments.files:
+        print(f"{path.name}: {compared(path, arguments.open)}", flush=True)
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ LAYERS = (
     ("te",),
     ("expr", "rpc"),
     ("passes", "runtime"),
-    ("dtype", "files", "settings"),
+    ("dtype", "files", "limits", "settings"),
     ("errors",),
 )
 """Each line may import the lines below it; names on one line do not import each other."""
@@ -146,7 +146,7 @@ def test_layers() -> None:
     assert not violations, "\n".join(violations)
 
 
-FORMATS = {"onnx", "tflite", "torch"}
+FORMATS = {"keras", "onnx", "tensorflow", "tflite", "torch"}
 """Sub-packages of `frontend` that read one format each; what importers share imports none."""
 
 

@@ -84,7 +84,11 @@ HELD: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "integrations/test_torch_compile.py": (
         "graphs of torch.compile are cut, compiled and compared with eager",
-        ("frontend/torch/pieces.py", "integrations/torch_piece.py"),
+        (
+            "frontend/torch/pieces.py",
+            "integrations/torch_piece.py",
+            "integrations/torch_views.py",
+        ),
     ),
     "frontend/torch/test_importer.py": (
         "modules are exported, imported, compiled and compared with eager",
@@ -118,7 +122,29 @@ HELD: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "frontend/tflite/test_importer.py": (
         "whole files are imported, refused, and damaged",
-        ("frontend/tflite/inputs.py", "frontend/tflite/node.py", "build/reading.py"),
+        ("frontend/declared.py", "frontend/tflite/node.py", "build/reading.py"),
+    ),
+    "frontend/tflite/test_layout.py": (
+        "images of whole networks are transposed once", ("frontend/builders/layout.py",),
+    ),
+    "frontend/keras/test_importer.py": (
+        "files of layers are read, refused, and damaged",
+        ("frontend/keras/archive.py", "frontend/keras/network.py"),
+    ),
+    "frontend/keras/test_layers.py": (
+        "each layer is compared with Keras",
+        ("frontend/keras/layer.py", "frontend/keras/core/*.py"),
+    ),
+    "frontend/tensorflow/test_control.py": (
+        "lists are read and written in loops",
+        ("frontend/tensorflow/context.py", "frontend/tensorflow/lists.py"),
+    ),
+    "frontend/tensorflow/test_graph.py": (
+        "tensors are attributes of nodes", ("frontend/tensorflow/tensors.py",),
+    ),
+    "frontend/tensorflow/test_model.py": (
+        "variables of SavedModels are restored and read",
+        ("frontend/tensorflow/restore.py", "frontend/tensorflow/variables.py"),
     ),
     "frontend/tflite/test_model.py": (
         "sparse weights are parts of files", ("frontend/tflite/sparse.py",),
@@ -190,6 +216,7 @@ HELD: dict[str, tuple[str, tuple[str, ...]]] = {
     "target/test_c_values.py": (
         "printed C means what LLVM IR means", ("target/c_helpers.py",),
     ),
+    "test_units.py": ("every limit says what it counts", ("limits.py",)),
     "target/test_intrinsics.py": (
         "each intrinsic is compared with its meaning",
         ("target/intrinsics/*.py", "target/llvm_intrinsics.py", "target/llvm_operands.py",
@@ -241,8 +268,11 @@ BEHAVIOURS: dict[str, tuple[str, ...]] = {
               "output_views", "run_time", "run_time_broadcast", "unaligned_inputs"),
     "cli": ("interrupt",),
     "frontend/builders": ("aten",),
+    "frontend/keras": ("layers",),
     "frontend/onnx": ("data_positions", "exporters", "hostile", "low_precision_weights",
                       "node_suite", "open_sizes", "opsets", "sizes_of_data", "symbolic_images"),
+    "frontend/tensorflow": ("networks",),
+    "frontend/tflite": ("layout",),
     "frontend/torch": ("op_db",),
     "integrations": ("conformance", "int8_models"),
     "native": ("machines", "run_model"),

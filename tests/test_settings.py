@@ -127,3 +127,18 @@ def test_edited_dumps_are_in_a_folder_that_exists(
     monkeypatch.setenv("TREADLE_OVERRIDE", str(tmp_path / "missing"))
     with pytest.raises(SettingError, match="must be a folder that exists"):
         get()
+
+
+def test_the_environment_is_read_again_only_where_it_changed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    assert get() is get()
+    for name, text in (("TREADLE_DEBUG", "2"), ("HOME", "home"), ("XDG_CACHE_HOME", "caches")):
+        before = get()
+        monkeypatch.setenv(name, text if name == "TREADLE_DEBUG" else str(tmp_path / text))
+        assert get() != before
+    monkeypatch.setenv("TREADLE_DEBUG", "9")
+    for _ in range(2):  # what is wrong stays wrong
+        with pytest.raises(SettingError, match="TREADLE_DEBUG is '9'"):
+            get()

@@ -14,11 +14,13 @@ import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.frontend.tensorflow.models import Graph, Kind, saved_model
 from treadle.settings import TABLE
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -54,11 +56,28 @@ def documents_with(language: str) -> list[Path]:
     ]
 
 
+def classifier() -> Graph:
+    """Return a graph of a product and a softmax over a batch of any size."""
+    g = Graph()
+    kind = Kind("float32")
+    weights = g.constant([[1, 2], [3, 4], [5, 6]])
+    product = g.node("MatMul", g.input("x", (-1, 3)), weights, name="product", T=kind)
+    g.node("Softmax", product, name="scores", T=kind)
+    return g
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     shutil.copy(ROOT / "examples" / "digits" / "digits.onnx", tmp_path)
     shutil.copy(ROOT / "examples" / "deploy" / "seven.pgm", tmp_path)
     shutil.copy(ROOT / "examples" / "keywords" / "keywords.tflite", tmp_path)
+    classifier().write(tmp_path, "classifier.pb")
+    signature = {"x": ("x", "float32", (-1, 3))}, {"scores": ("scores", "float32")}
+    saved_model(tmp_path / "classifier", classifier(), *signature)
+    if find_spec("h5py") is not None:
+        from tests.frontend.keras.models import dense_model, write
+
+        write(tmp_path, dense_model()).rename(tmp_path / "classifier.keras")
     return tmp_path
 
 
@@ -85,10 +104,10 @@ def run_commands(block: Block, folder: Path) -> None:
 
 
 def with_marks(documents: list[Path]) -> list[Any]:
-    """Return documents as parameters; those that speak of torch need it."""
-    return [
-        pytest.param(d, marks=pytest.mark.torch) if d.stem in NEEDS_TORCH else d for d in documents
-    ]
+    """Return documents as parameters; those whose code imports a package need it."""
+    no_h5py = pytest.mark.skipif(find_spec("h5py") is None, reason="h5py is not installed")
+    needs = {**dict.fromkeys(NEEDS_TORCH, pytest.mark.torch), "keras": no_h5py}
+    return [pytest.param(d, marks=needs[d.stem]) if d.stem in needs else d for d in documents]
 
 
 @pytest.mark.parametrize("document", with_marks(documents_with("python")), ids=ids)
@@ -99,7 +118,7 @@ def test_python_blocks_run(document: Path, folder: Path) -> None:
     run([sys.executable, str(program)], folder)
 
 
-@pytest.mark.parametrize("document", documents_with("console"), ids=ids)
+@pytest.mark.parametrize("document", with_marks(documents_with("console")), ids=ids)
 def test_commands_run(document: Path, folder: Path) -> None:
     for block in blocks_of(document):
         if block.language == "console":

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -64,8 +65,8 @@ def commands_of(source: Path) -> list[list[str]]:
     head = source.read_text().split("#include")[0]
     lines = re.sub(r"\\\n \*", " ", head).splitlines()
     found = [line[6:].strip() for line in lines if line.startswith(" *     ")]
-    starts = ("treadle ", "cc ", "c++ ", "./")
-    return [re.sub(r"\(.*\)", "", c).split() for c in found if c.startswith(starts)]
+    starts = ("treadle ", "cc ", "c++ ", "./", "arm-none-eabi-gcc ", "qemu-system-arm ")
+    return [shlex.split(re.sub(r"\(.*\)", "", c)) for c in found if c.startswith(starts)]
 
 
 @pytest.mark.parametrize("name", ["classify.c", "classify_static.c", "classify.cpp"])
@@ -87,6 +88,37 @@ def test_the_commands_in_an_example_work(
                 pytest.skip(f"{command[0]} is not installed")
             out = run([*command, *strict], place)
     assert_seven(out, score)
+
+
+BOARDS = {
+    "cortex-m3": ("mps2-an385", []),
+    "cortex-m4": ("mps2-an386", ["-mfloat-abi=hard", "-mfpu=fpv4-sp-d16"]),
+    "cortex-m7": ("mps2-an500", ["-mfloat-abi=hard", "-mfpu=fpv5-sp-d16"]),
+}
+
+
+def test_a_microcontroller_tells_a_seven_without_an_allocator(
+    place: Path, score: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the commands in the example, for the M4; and on boards with and without a float unit."""
+    monkeypatch.chdir(place)
+    compiled, built, ran = commands_of(DEPLOY / "classify_bare.c")
+    for program in (built[0], ran[0]):
+        if shutil.which(program) is None:
+            pytest.skip(f"{program} is not installed")
+    assert main(compiled[1:]) == 0
+    for cpu, (board, floats) in BOARDS.items():
+        own = [word for word in built if not word.startswith(("-mfloat-abi", "-mfpu"))]
+        own[own.index("-mcpu=cortex-m4")] = f"-mcpu={cpu}"
+        assert cpu != "cortex-m4" or sorted([*own, *floats]) == sorted(built)
+        run([*own, *floats, "-mthumb", "-Wall", "-Wextra", "-Werror"], place)
+        command = [board if word == "mps2-an386" else word for word in ran]
+        done = subprocess.run(command, cwd=place, capture_output=True, text=True, timeout=PATIENCE)
+        assert done.returncode == 0
+        assert_seven(done.stderr, score)  # where QEMU writes what a debugger shows
+    names = run(["arm-none-eabi-nm", "classify_bare"], place)
+    assert "digits_run" in names
+    assert not re.search(r"alloc|free|sbrk|pthread|td_", names)
 
 
 def assert_seven(out: str, score: float, tolerance: float = 1e-5) -> None:
