@@ -135,8 +135,14 @@ def service(
     log = folder / f"{verb}-{len(list(folder.iterdir()))}.log"
     program = program_of(verb, language, patient, strict)
     command = [*program, "--port", str(port), *options]
+    # What it would delete if it were asked to end, and not killed, goes with the test's folder.
+    temporary = folder / "tmp"
+    temporary.mkdir(exist_ok=True)
+    environment = {**os.environ, "TMPDIR": str(temporary)}
     with log.open("wb") as file:
-        process = subprocess.Popen(command, stderr=file, stdout=file, start_new_session=True)
+        process = subprocess.Popen(
+            command, stderr=file, stdout=file, start_new_session=True, env=environment
+        )
     try:
         wait_until(lambda: b"bind to" in log.read_bytes() or process.poll() is not None, "a port")
         found = re.search(r"bind to .*:(\d+)", log.read_text())
