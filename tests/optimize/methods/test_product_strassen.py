@@ -20,7 +20,12 @@ from treadle.ops.lowered.matmul_strassen import dense_strassen, strassen_blocks
 from treadle.ops.matmul import matmul
 from treadle.optimize.methods import growth
 from treadle.optimize.methods.product import extra_bytes
-from treadle.optimize.methods.strassen_weights import are_rows_even, column_units, pack_strassen
+from treadle.optimize.methods.strassen_weights import (
+    are_rows_even,
+    column_units,
+    has_equal_columns,
+    pack_strassen,
+)
 from treadle.settings import use
 from treadle.target.host import why_not_here
 from treadle.target.parse import parse_target
@@ -169,6 +174,18 @@ def test_rows_of_weights_of_very_different_sizes_stay_as_they_are() -> None:
     assert laid_out(matmul(x, Constant.of(w)), x=x)["dense_strassen"] == 1
     w[7] *= 1e5
     assert laid_out(matmul(x, Constant.of(w)), x=x)["dense_packed"] == 1
+
+
+def test_equal_columns_keep_equal_results() -> None:
+    x, w = var("x", 128, 512), weights(512, 2048)
+    w[:, 1900] = w[:, 3]
+    assert laid_out(matmul(x, Constant.of(w)), x=x)["dense_packed"] == 1
+    assert has_equal_columns(w)
+    w[100, 3] *= np.float32(1.0001)
+    assert not has_equal_columns(w)
+    w[:, [3, 1900]] = 0
+    assert not has_equal_columns(w)
+    assert has_equal_columns(np.full((6, 2), 0.02, np.float32))
 
 
 @pytest.mark.parametrize("value", [0.0, 1e5, np.inf, np.nan])

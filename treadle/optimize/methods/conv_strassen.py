@@ -43,13 +43,12 @@ from treadle.optimize.methods.method import Method
 from treadle.optimize.methods.product import (
     extra_bytes,
 )
-from treadle.optimize.methods.strassen_weights import are_rows_even, column_units, pack_strassen
+from treadle.optimize.methods.strassen_weights import column_units, objection, pack_strassen
 from treadle.settings import get
 from treadle.target.base import Target
 
 _WORTHWHILE = 0.97
 """The share of another method's cycles it may take: the estimate is on the other's side."""
-
 
 Counts = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -157,9 +156,7 @@ def _objects(site: ConvSite) -> str | None:
     shape, w = _shape(site), site.known_weights.value
     outputs = ChannelOrder.natural(site.filters, shape.block)
     matrix = _matrix(w, site.input_order, outputs, shape.steps)
-    if not are_rows_even(matrix, site.input_order.channels):
-        return "channels of small weights would lose digits next to those of large ones"
-    return None
+    return objection(matrix, site.input_order.channels)
 
 
 def _build(site: ConvSite) -> Blocked:

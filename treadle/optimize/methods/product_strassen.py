@@ -38,7 +38,7 @@ from treadle.optimize.methods.product import (
     extra_bytes,
 )
 from treadle.optimize.methods.product_panels import why_not_packed
-from treadle.optimize.methods.strassen_weights import are_rows_even, column_units, pack_strassen
+from treadle.optimize.methods.strassen_weights import column_units, objection, pack_strassen
 from treadle.settings import get
 from treadle.target.base import Target
 
@@ -120,9 +120,7 @@ def _objects(site: ProductSite) -> str | None:
     """Say why weights stay as they are although that is slower."""
     if site.shared.has(_key(site)):
         return None
-    if not are_rows_even(site.weights.value):
-        return "rows of small weights would lose digits next to rows of large ones"
-    return None
+    return objection(site.weights.value)
 
 
 def _build(site: ProductSite) -> Node:

@@ -11,6 +11,9 @@ MOST_SPREAD = 1024.0
 """How much larger a row of weights may be than the one it is added to: values that the smaller one
 meets lose digits, unless many others are as large."""
 
+_AT_ONCE = 1024
+"""How many columns are held as float64 at a time."""
+
 
 def pack_strassen(w: np.ndarray, width: int, units: np.ndarray | None = None) -> np.ndarray:
     """Return weights [k, n], k even, as [ceil(n / (2 width)), 7, k / 2, width], rounded once.
@@ -43,6 +46,32 @@ def _round_sum(blocks: np.ndarray, signs: np.ndarray, made: np.ndarray) -> None:
     (other,) = others
     add = np.add if signs[other] > 0 else np.subtract
     add(blocks[first], blocks[other], out=made, casting="unsafe")
+
+
+def objection(w: np.ndarray, used: int | None = None) -> str | None:
+    """Say why weights [k, n] should stay as they are although that is slower; None where they need
+    not. Rows from `used` on only meet zeros.
+    """
+    if not are_rows_even(w, used):
+        return "rows of small weights would lose digits next to rows of large ones"
+    if has_equal_columns(w):
+        return "two columns of weights are equal, and their results would round apart"
+    return None
+
+
+def has_equal_columns(w: np.ndarray) -> bool:
+    """True when two columns of weights [k, n], other than zeros, hold the same.
+
+    A plain product gives them the same results, and ties between classes stay ties; here the place
+    of a column decides how its results round. Columns of zeros have exact results (`column_units`).
+    """
+    at_random = np.random.default_rng(0).random(len(w))
+    parts = (w[:, k : k + _AT_ONCE].astype(np.float64) for k in range(0, w.shape[1], _AT_ONCE))
+    marks = np.concatenate([at_random @ part for part in parts])
+    order = np.argsort(marks)
+    near = np.diff(marks[order]) <= 1e-9 * np.max(np.abs(marks))
+    pairs = zip(order[:-1][near], order[1:][near], strict=True)
+    return any(w[:, a].any() and np.array_equal(w[:, a], w[:, b]) for a, b in pairs)
 
 
 def are_rows_even(w: np.ndarray, used: int | None = None) -> bool:
