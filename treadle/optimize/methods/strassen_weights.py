@@ -11,9 +11,6 @@ MOST_SPREAD = 1024.0
 """How much larger a row of weights may be than the one it is added to: values that the smaller one
 meets lose digits, unless many others are as large."""
 
-_AT_ONCE = 1024
-"""How many columns are held as float64 at a time."""
-
 
 def pack_strassen(w: np.ndarray, width: int, units: np.ndarray | None = None) -> np.ndarray:
     """Return weights [k, n], k even, as [ceil(n / (2 width)), 7, k / 2, width], rounded once.
@@ -65,12 +62,12 @@ def has_equal_columns(w: np.ndarray) -> bool:
     A plain product gives them the same results, and ties between classes stay ties; here the place
     of a column decides how its results round. Columns of zeros have exact results (`column_units`).
     """
-    at_random = np.random.default_rng(0).random(len(w))
-    parts = (w[:, k : k + _AT_ONCE].astype(np.float64) for k in range(0, w.shape[1], _AT_ONCE))
-    marks = np.concatenate([at_random @ part for part in parts])
+    marks = np.zeros(w.shape[1])
+    for row, factor in zip(w, np.random.default_rng(0).random(len(w)), strict=True):
+        marks += factor * row
     order = np.argsort(marks)
-    near = np.diff(marks[order]) <= 1e-9 * np.max(np.abs(marks))
-    pairs = zip(order[:-1][near], order[1:][near], strict=True)
+    same = np.diff(marks[order]) == 0
+    pairs = zip(order[:-1][same], order[1:][same], strict=True)
     return any(w[:, a].any() and np.array_equal(w[:, a], w[:, b]) for a, b in pairs)
 
 
