@@ -19,6 +19,7 @@ from treadle.optimize.layout import choose_layouts
 from treadle.optimize.methods.method import NO_CHOICES, Choices
 from treadle.optimize.quantised import multiply_quantised
 from treadle.optimize.resizes import convolve_before_resizing
+from treadle.optimize.subnormals import keep_sums_normal
 from treadle.optimize.verify import verify
 from treadle.passes import Pipeline, pipeline
 from treadle.target.base import Target
@@ -50,6 +51,8 @@ def graph_pipeline(
             ("compute_halves_wide", _compute_halves_wide),
             # After normalisations went into the weights, which are split here.
             ("convolve_before_resizing", convolve_before_resizing),
+            # After all that scales weights, before they are packed and transformed.
+            ("keep_sums_normal", keep_sums_normal),
             # Before fusion: the packing of weights and the padding it makes take part in it.
             ("choose_layouts", lambda f: choose_layouts(f, target, choices)),
             # What the layouts left next to each other: transforms that cancel, dead constants.
