@@ -63,9 +63,9 @@ def _with_normal_weights(call: Call, uses: Uses) -> Node | None:
 
 
 def _has_small(w: Weights) -> bool:
-    """True where a weight is below 2^-60, zeros too; without a copy of them all."""
+    """True where a weight is below 2^-60, zeros too, or NaN; without a copy of them all."""
     parts = np.nditer(w, ["external_loop", "buffered"], order="K")
-    return any(np.min(np.abs(part)) < _SMALL for part in parts)
+    return not all(np.min(np.abs(part)) >= _SMALL for part in parts)
 
 
 def _exponents(w: Weights, axis: int) -> npt.NDArray[np.intc]:
