@@ -8,10 +8,11 @@ import onnx
 from onnx import helper, numpy_helper
 
 from tests.frontend.onnx.control.bodies import B, F, N, X, body, declared, model
-from tests.frontend.onnx.models import check_with_onnxruntime
+from tests.frontend.onnx.models import check_with_onnxruntime, outputs_of
 from treadle.frontend.onnx.importer import import_onnx
-from treadle.graph.nodes import Call, topological
+from treadle.graph.nodes import Call, Constant, Node, topological
 from treadle.ops.control import loop
+from treadle.ops.matmul import matmul
 
 
 def counted_loop(inner: list[onnx.NodeProto], constants: dict[str, np.ndarray]) -> onnx.ModelProto:
@@ -55,3 +56,46 @@ def test_long_loops_whose_iterations_differ_are_unrolled() -> None:
     check_with_onnxruntime(made, {"x": X})
     nodes = list(topological([import_onnx(made).module.main.body]))
     assert len(nodes) > 3_000
+
+
+def test_states_that_a_body_hands_through_are_values_from_outside() -> None:
+    """So weights are known, and no iteration copies them."""
+    inner = [
+        helper.make_node("MatMul", ["s", "w"], ["p"]),
+        helper.make_node("Add", ["p", "b"], ["s2"]),
+        helper.make_node("Identity", ["c"], ["c2"]),
+        helper.make_node("Identity", ["w"], ["w1"]),
+        helper.make_node("Identity", ["w1"], ["w2"]),
+        helper.make_node("Mul", ["s", "s"], ["row"]),
+    ]
+    states = {"s": F, "w": F, "b": F}
+    results = {"c2": B, "s2": F, "w2": F, "b": F, "row": F}
+    graph = body(inner, {"i": N, "c": B, **states}, results)
+    node = helper.make_node(
+        "Loop", ["n", "", "x", "weights", "bias"], ["z", "same", "also", "rows"], body=graph
+    )
+    given = [declared("x", F, [1, 4]), declared("n", N, []), declared("bias", F, [4])]
+    outputs = {"z": F, "same": F, "also": F, "rows": F}
+    made = model([node], given, outputs)
+    weights = np.random.default_rng(1).standard_normal((4, 4)).astype(np.float32)
+    made.graph.initializer.append(numpy_helper.from_array(weights, "weights"))
+    bias = np.arange(4, dtype=np.float32)
+    given_values = {"x": X[None], "bias": bias}
+    check_with_onnxruntime(made, {**given_values, "n": np.array(3)})
+    z, same, also, rows = outputs_of(made, {**given_values, "n": np.array(0)})
+    for found, wanted in ((z, X[None]), (same, weights), (also, bias)):
+        np.testing.assert_array_equal(found, wanted)
+    assert rows.shape == (0, 1, 4)
+    (call,) = calls_of_loops(made)
+    assert call.attrs.states == 1
+    (product,) = (n for n in topological([call.attrs.body.body]) if is_product(n))
+    assert isinstance(product.args[1], Constant)
+
+
+def calls_of_loops(made: onnx.ModelProto) -> list[Call]:
+    nodes = topological([import_onnx(made).module.main.body])
+    return [n for n in nodes if isinstance(n, Call) and n.op is loop]
+
+
+def is_product(node: Node) -> bool:
+    return isinstance(node, Call) and node.op is matmul

@@ -89,7 +89,7 @@ class LoopParameters:
     def add(self, params: Iterable[Node], operands: Sequence[Node | None]) -> None:
         """Note the operands of the loop whose body takes `params`."""
         given = tuple(o for o in operands if o is not None)
-        self._operands |= {p: given for p in params}
+        self._operands |= {p: given for p in params if p not in given}
 
     def inputs_of(self, source: Node | None) -> tuple[str, ...]:
         """Return the names of the graph inputs that a value depends on, through loops too."""
@@ -108,17 +108,40 @@ class LoopParameters:
         return tuple(found)
 
 
+def _unchanged(
+    body: onnx.GraphProto, states: Sequence[str], outputs: Sequence[onnx.ValueInfoProto]
+) -> set[int]:
+    """Return which states a body hands through, by their places; `outputs` begin with them."""
+    copies = {n.output[0]: n.input[0] for n in body.node if n.op_type == "Identity" and n.input}
+
+    def source(name: str) -> str:
+        while name in copies:
+            name = copies.pop(name)
+        return name
+
+    return {k for k, (state, made) in enumerate(zip(states, outputs, strict=False))
+            if source(made.name) == state}  # fmt: skip
+
+
 class RunningLoop:
     """A Loop whose number of iterations is known at run time only.
 
     States start with the types of their first values. Where an iteration changes an extent it
-    becomes a symbolic size, and the body is converted again.
+    becomes a symbolic size, and the body is converted again. Those that are `unchanged`, by their
+    place among the states, are what they were outside: weights that are handed through are known.
     """
 
     def __init__(
-        self, origin: str, body: onnx.GraphProto, limit: Node, condition: Node, states: list[Node]
+        self,
+        origin: str,
+        body: onnx.GraphProto,
+        limit: Node,
+        condition: Node,
+        states: list[Node],
+        unchanged: Collection[int],
     ) -> None:
         self.body = body
+        self._unchanged = unchanged
         self._origin, self._limit, self._condition, self._states = origin, limit, condition, states
         for state in states:
             if isinstance(state, Tuple):
@@ -131,6 +154,7 @@ class RunningLoop:
                 raise error
         self.params = [Var("iteration", COUNT), Var("condition", CONDITION)]
         self.params += [Var(f"state_{k}", s.type) for k, s in enumerate(states)]
+        self._varying = [k for k in range(len(states)) if k not in unchanged]
 
     @classmethod
     def of(cls, node: OnnxNode, attributes: Mapping[str, onnx.AttributeProto]) -> RunningLoop:
@@ -138,17 +162,29 @@ class RunningLoop:
         limit = node.optional(0) or Constant.of(_NO_LIMIT, "int64")
         condition = node.optional(1) or Constant.of(True, "bool")
         states = [node.input(k) for k in range(2, len(node.inputs))]
-        return cls(node.origin, attributes["body"].g, limit, condition, states)
+        body = attributes["body"].g
+        unchanged = _unchanged(body, [i.name for i in body.input[2:]], body.output[1:])
+        return cls(node.origin, body, limit, condition, states, unchanged)
+
+    @property
+    def values(self) -> list[Node]:
+        """What iteration, condition and states are in the body."""
+        first = 2
+        of_states = [
+            s if k in self._unchanged else self.params[first + k]
+            for k, s in enumerate(self._states)
+        ]
+        return [*self.params[:first], *of_states]
 
     def given(self) -> dict[str, Node]:
         """Return what the inputs of the body stand for."""
-        return dict(zip((i.name for i in self.body.input), self.params, strict=False))
+        return dict(zip((i.name for i in self.body.input), self.values, strict=False))
 
     def widen(self, results: Sequence[Node]) -> bool:
         """Make extents that an iteration changes symbolic; true when there were any."""
         changed = False
-        for k, result in enumerate(results[1 : 1 + len(self._states)]):
-            param = self.params[2 + k]
+        for k in self._varying:
+            param, result = self.params[2 + k], results[1 + k]
             type_ = self._widened(tensor_type(param.type), tensor_type(result.type))
             if type_ is not None:
                 self.params[2 + k] = Var(param.name, type_)
@@ -197,9 +233,15 @@ class RunningLoop:
             raise ModelError("a Loop cannot collect sequences")
         self._check_end(results[0])
         condition = _scalar(results[0], "bool")
-        start = (_scalar(self._limit, "int64"), _scalar(self._condition, "bool"), self._states)
-        whole = anchored([condition, *results[1:]], sizes)
-        return repeat(start, self.params, whole, outside, self._origin)
+        varying, rows = self._varying, results[1 + len(self._states) :]
+        states = [self._states[k] for k in varying]
+        params = [*self.params[:2], *(self.params[2 + k] for k in varying)]
+        start = (_scalar(self._limit, "int64"), _scalar(self._condition, "bool"), states)
+        whole = anchored([condition, *(results[1 + k] for k in varying), *rows], sizes)
+        around = {*outside, *self._states}
+        made = iter(repeat(start, params, whole, around, self._origin))
+        last = {k: next(made) for k in varying}
+        return [*(last.get(k, s) for k, s in enumerate(self._states)), *made]
 
 
 class RunningScan:
@@ -214,7 +256,9 @@ class RunningScan:
         self._scanned = [self._cut(node, k, axis) for k, axis in axes.items()]
         states = [node.input(k) for k in range(self._ends.first)]
         limit, always = sizes_node((self._steps,), ()), Constant.of(True, "bool")
-        self._loop = RunningLoop(node.origin, self.body, limit, always, states)
+        names = [i.name for i in self.body.input[: len(states)]]
+        unchanged = _unchanged(self.body, names, self.body.output)
+        self._loop = RunningLoop(node.origin, self.body, limit, always, states, unchanged)
 
     def _cut(self, node: OnnxNode, index: int, axis: int) -> Node:
         """Return an input of which a run may know only that it is long enough."""
@@ -226,7 +270,7 @@ class RunningScan:
 
     def given(self) -> dict[str, Node]:
         """Return what the inputs of the body stand for."""
-        iteration, _, *states = self._loop.params
+        iteration, _, *states = self._loop.values
         last = sizes_node((normal_size(self._steps - 1),), ())
         back = elementwise.subtract(last, iteration)
         ends = zip(self._scanned, self._ends.input_axes, self._ends.inputs_reversed, strict=True)
