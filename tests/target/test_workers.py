@@ -17,7 +17,7 @@ import pytest
 from tests.processes import PATIENCE, is_alive, running, ticks, wait_until
 from treadle.errors import InternalError
 from treadle.settings import use as use_settings
-from treadle.target.jit import JitModule
+from treadle.target.loading import load_objects
 from treadle.target.worker_pool import pool
 from treadle.target.workers import assembly, compile_each, compile_many, shut_down
 
@@ -56,7 +56,7 @@ def own_cache(tmp_path: Path) -> Iterator[None]:
 def call(name: str, data: bytes) -> int:
     import ctypes
 
-    module = JitModule([data])
+    module = load_objects([data])
     return int(ctypes.CFUNCTYPE(ctypes.c_int32)(module.address(name))())
 
 

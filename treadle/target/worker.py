@@ -2,7 +2,7 @@
 """The program of a compile worker: IR text in on stdin, machine code out on stdout, until EOF.
 
 A message is a 4-byte length, a JSON header of that length, and `bytes` more bytes of payload. The
-header of a job says in `form` if "object" code or "assembly" is wanted.
+header of a job says in `form` if "object" code or "assembly" is wanted, or "facts" of LLVM.
 The program is started by its path and loads only treadle.target.llvm, so that it starts quickly.
 """
 
@@ -64,6 +64,13 @@ def _own_stdout() -> BinaryIO:
     return os.fdopen(channel, "wb")
 
 
+def _made(llvm: ModuleType, text: str, form: str) -> bytes:
+    if form == "object":
+        return bytes(llvm.compile_ir(text))
+    made: str = llvm.facts_text() if form == "facts" else llvm.asm_text(text)
+    return made.encode()
+
+
 def main() -> None:
     """Serve jobs until the parent closes the pipe."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -77,8 +84,7 @@ def main() -> None:
     while (job := _read(sys.stdin.buffer)) is not None:
         text, form = job
         try:
-            is_text = form == "assembly"
-            result = llvm.asm_text(text).encode() if is_text else llvm.compile_ir(text)
+            result = _made(llvm, text, form)
         except llvm.CompileError as error:
             _write(output, {"error": str(error)}, b"")
         else:

@@ -26,8 +26,8 @@ _LENGTH = struct.Struct(">I")
 _PROGRAM = Path(__file__).with_name("worker.py")
 _STDERR_BYTES = 4000
 
-Form = Literal["object", "assembly"]
-"""What a worker makes of IR: an object file, or text."""
+Form = Literal["object", "assembly", "facts"]
+"""What a worker makes of IR: an object file, or text. "facts" is what LLVM says, of no IR."""
 
 
 @dataclass(frozen=True, slots=True)
