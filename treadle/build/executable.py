@@ -80,6 +80,11 @@ class Executable(Runnable):
             )
         return self._executor
 
+    def make_ready(self) -> None:
+        """Load it, where it runs on this machine: the first run then takes as long as any."""
+        if why_not_here(self.target) is None and not self.target.is_source_only:
+            _ = self.executor
+
     def loaded_kernels(self) -> list[LoadedKernel]:
         """Return the kernels, each ready to be called and timed alone."""
         return [kernel.load() for kernel in self.kernels]
