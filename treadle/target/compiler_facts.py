@@ -85,7 +85,8 @@ def _key() -> str | None:
         features = native.cpu_features()
     except TreadleError:
         features = []
-    return "\n".join(["compiler facts", *platform.uname(), *library, *features, *cpu])
+    here = platform.system(), platform.machine()
+    return "\n".join(["compiler facts", *here, *library, *features, *cpu])
 
 
 def _library() -> list[str] | None:
