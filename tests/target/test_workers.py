@@ -213,3 +213,16 @@ def test_assembly_is_text_in_the_order_of_the_jobs() -> None:
 def test_a_kernel_without_assembly_is_named() -> None:
     with pytest.raises(InternalError, match="kernel broken"):
         assembly(dict([returns("fine", 1), crashes("broken")]))
+
+
+def test_workers_without_work_end_and_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    shut_down()
+    monkeypatch.setattr("treadle.target.worker_pool.IDLE_SECONDS", 0.5)
+    compile_many([returns("a", 1)])
+    (worker,) = pool().all
+    wait_until(lambda: worker.process.poll() is not None, "the idle worker ends")
+    assert worker.process.returncode == 0
+    (code,) = compile_many([returns("b", 2)]).values()
+    assert call("b", code) == 2
+    assert worker not in pool().all
+    shut_down()

@@ -174,7 +174,7 @@ def _reference(a: Attrs, pairs: np.ndarray) -> np.ndarray:
 
 def _example(rows: int, k: int, seed: int) -> np.ndarray:
     r = np.triu(uniform((rows, k, k), 0.02, 0.98, seed), 1)
-    return r + np.tril(1 - np.swapaxes(r, 1, 2), -1)
+    return np.asarray(r + np.tril(1 - np.swapaxes(r, 1, 2), -1))
 
 
 coupled_probabilities: Operator[Attrs] = register(

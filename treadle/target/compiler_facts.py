@@ -96,7 +96,7 @@ def _library() -> list[str] | None:
         return None
     try:
         files = sorted(Path(spec.origin).parent.glob("binding/*llvmlite.*"))
-        facts = [(str(f), s.st_size, s.st_mtime_ns) for f in files if (s := f.stat())]
+        facts = [(str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in files]
     except OSError:
         return None
     return [" ".join(map(str, f)) for f in facts] or None
