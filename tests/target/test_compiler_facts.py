@@ -53,7 +53,11 @@ def test_another_machine_or_llvm_is_asked_anew(monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_without_a_worker_this_process_asks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_asked", lambda: None)
+    def refused() -> None:
+        raise OSError("no more processes")
+
+    shut_down()
+    monkeypatch.setattr(pool(), "take", refused)
     assert compiler_facts() == own_facts()
 
 

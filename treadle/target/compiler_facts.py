@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import platform
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache
 from importlib import import_module
@@ -61,7 +62,7 @@ def compiler_facts() -> CompilerFacts:
 
 def _asked() -> bytes | None:
     """Return what a worker answers, None where it gives no answer."""
-    with Run(pool(), 1, _SECONDS, "facts") as run:
+    with suppress(OSError), Run(pool(), 1, _SECONDS, "facts") as run:  # none can be started
         run.add("facts", "")
         while run.has_work:
             for answer in run.results(wait=True):
