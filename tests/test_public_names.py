@@ -56,6 +56,28 @@ def test_functions_keep_their_names_when_their_packages_are_imported() -> None:
     assert "treadle.lower.pipeline" in imported_by(program)
 
 
+def test_compiling_takes_no_compiler_library_into_the_process() -> None:
+    """LLVM is in the workers, its machine code is linked here; examples need no generators."""
+    program = (
+        f"import treadle, numpy; m = treadle.compile({str(DIGITS)!r});"
+        "m.run([numpy.zeros(s, d) for _, d, s in m.inputs])"
+    )
+    for program_of_a_cold_and_a_warm_process in (program, program):
+        loaded = imported_by(program_of_a_cold_and_a_warm_process)
+        assert "treadle.build.compile" in loaded
+        heavy = ("llvmlite", "numpy.random", "treadle.tune", "treadle.rpc", "treadle.cli")
+        assert not [m for m in loaded if m.startswith(heavy)]
+
+
+def test_modules_are_imported_without_the_garbage_collector() -> None:
+    program = (
+        "import gc, treadle; before = gc.get_stats()[2]['collections'];"
+        "treadle.compile; assert gc.get_stats()[2]['collections'] == before;"
+        "assert gc.isenabled(); gc.disable(); treadle.tune_model; assert not gc.isenabled()"
+    )
+    assert "treadle.build.compile" in imported_by(program)
+
+
 def test_running_a_saved_model_needs_no_compiler(tmp_path: Path) -> None:
     path = tmp_path / "digits.tar"
     executable = treadle.compile(DIGITS)

@@ -5,7 +5,9 @@ Names are imported when they are first used: who only runs saved models waits fo
 for the compiler.
 """
 
+import gc
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 # Sub-packages called like public functions: once imported they do not take a function's place.
@@ -91,14 +93,24 @@ _PACKAGES = ("auto_scheduler", "autotvm", "rpc", "te")
 
 def __getattr__(name: str) -> object:
     if name in _PACKAGES:
-        return import_module(f"treadle.{name}")
+        return _imported(f"treadle.{name}")
     if name not in _PLACES:
         raise AttributeError(f"module 'treadle' has no attribute {name!r}")
-    found = getattr(
-        import_module(f"treadle.{_PLACES[name]}"), "compile_model" if name == "compile" else name
-    )
+    module = _imported(f"treadle.{_PLACES[name]}")
+    found = getattr(module, "compile_model" if name == "compile" else name)
     globals()[name] = found
     return found
+
+
+def _imported(name: str) -> ModuleType:
+    """Import a module; what modules are made of is no garbage, and need not be looked through."""
+    if not gc.isenabled():
+        return import_module(name)
+    gc.disable()
+    try:
+        return import_module(name)
+    finally:
+        gc.enable()
 
 
 def __dir__() -> list[str]:

@@ -64,6 +64,7 @@ static int32_t bind_arena(td_executor* e, void** base, td_error* error) {
   if (e->plan.is_dynamic) return TD_OK; /* its memory comes with the first run */
   if (!e->is_lent) e->arena = td_alloc(e->plan.arena_bytes, error);
   if (e->arena == NULL) return TD_MEMORY;
+  if (!e->is_lent) td_touch(e->arena, e->plan.arena_bytes);
   for (uint32_t v = 0; v < e->plan.num_values; v++) {
     const td_value* value = &e->plan.values[v];
     if (value->kind == TD_VALUE_ARENA || value->kind == TD_VALUE_WORKSPACE)

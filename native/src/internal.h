@@ -327,6 +327,10 @@ int32_t td_may_use_cpu(int32_t cpu);
 
 /* Physical memory in bytes; SIZE_MAX if unknown. */
 size_t td_physical_memory(void);
+
+/* Makes the pages of fresh memory resident, so that its first use does not wait for them. Leaves
+ * alone what would take a large part of the machine's memory. */
+void td_touch(void* memory, size_t bytes);
 /* Refuses code made for another architecture, and features this machine lacks or this runtime does
  * not know. */
 int32_t td_check_machine(const td_plan* plan, td_error* error);

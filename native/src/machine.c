@@ -24,6 +24,8 @@ int64_t td_now_ns(void) {
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
+#define SMALLEST_PAGE 4096
+
 size_t td_physical_memory(void) {
   static _Atomic size_t known = 0;
   if (known == 0) {
@@ -47,6 +49,13 @@ void* td_alloc(size_t bytes, td_error* error) {
   if (bytes >= TD_HUGE_PAGE) (void)madvise(memory, bytes, MADV_HUGEPAGE);
 #endif
   return memory;
+}
+
+void td_touch(void* memory, size_t bytes) {
+  if (bytes > td_physical_memory() / 16) return;
+  volatile unsigned char* at = memory;
+  for (size_t i = 0; i < bytes; i += SMALLEST_PAGE) at[i] = 0;
+  if (bytes > 0) at[bytes - 1] = 0;
 }
 
 void td_free(void* memory) { free(memory); }

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from tests.optimize.cases import constant, data, function, inputs_of, var
 from treadle.build.compile import Report
 from treadle.graph import interpret
 from treadle.graph.nodes import Constant, Function, Module, Node, TupleItem, Var
+from treadle.loop.nodes import PrimFunc
 from treadle.ops import activation
 from treadle.ops import elementwise as ew
 from treadle.ops.conv import conv
@@ -23,6 +26,8 @@ from treadle.ops.norm import layer_norm, softmax
 from treadle.ops.pool import avg_pool, max_pool
 from treadle.ops.reduce import max_, mean, sum_
 from treadle.ops.reshaping import broadcast_to, reshape, transpose
+from treadle.runtime.executor import Executor
+from treadle.settings import use
 
 
 def scalar(value: float, dtype: str = "float32") -> Constant:
@@ -217,6 +222,42 @@ def test_the_report_tells_what_happened() -> None:
     stages = [stage for stage, _, _ in seen]
     assert stages.index("read") < stages.index("optimize") < stages.index("build")
     assert executable.weight_bytes >= 1024
+
+
+def test_what_is_compiled_is_loaded() -> None:
+    """The first run has nothing to do that later ones have not."""
+    executable = treadle.compile(Module(chain(4)))
+    assert executable._executor is not None
+    assert "load" in executable.seconds
+
+
+def test_what_cannot_be_loaded_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise treadle.TreadleError("no memory")
+
+    monkeypatch.setattr(Executor, "from_plan", refused)
+    executable = treadle.compile(Module(chain(4)))
+    assert executable.objects
+    with pytest.raises(treadle.TreadleError, match="no memory"):
+        executable.run(inputs_of(chain(4)))
+
+
+def loop_nests() -> int:
+    """Return how many loop nests there are in this process."""
+    gc.collect()
+    return sum(isinstance(thing, PrimFunc) for thing in gc.get_objects())
+
+
+def test_no_kernel_keeps_its_loops(tmp_path: Path) -> None:
+    """What a kernel is lowered through is gone when its code is there, however it came."""
+    with use(cache=str(tmp_path)):
+        before = loop_nests()
+        executables = [treadle.compile(Module(chain(4))) for _ in range(2)]
+        assert loop_nests() == before
+        assert executables[0].kernels[0].lowered.sizes == ()
+        assert loop_nests() > before
+        executables[0].kernels[0].release()
+        assert loop_nests() == before
 
 
 def test_an_unknown_level_is_refused() -> None:

@@ -17,6 +17,14 @@ from treadle.runtime import array as arrays
 from treadle.runtime.executor import Executor
 from treadle.settings import use as change_settings
 
+_STATUS = Path("/proc/self/status")
+
+
+def resident_bytes() -> int:
+    """Return the bytes of this process that are in memory and no file's."""
+    (line,) = (x for x in _STATUS.read_text().splitlines() if x.startswith("RssAnon"))
+    return int(line.split()[1]) * 1024
+
 
 @pytest.fixture
 def executor() -> Executor:
@@ -160,6 +168,18 @@ def test_what_it_tells_about_itself(executor: Executor) -> None:
     assert executor.target == "llvm"
     assert executor.arena_bytes == 192
     assert executor.constant_bytes == 64
+
+
+@pytest.mark.skipif(not _STATUS.is_file(), reason="the system does not tell what is resident")
+def test_working_memory_is_resident_before_the_first_run() -> None:
+    plan = artifacts.small_plan()
+    plan["arena_bytes"] = 48 << 20
+    before = resident_bytes()
+    executor = make(plan)
+    assert resident_bytes() - before >= executor.arena_bytes - (8 << 20)
+    second = executor.fork()
+    assert resident_bytes() - before >= 2 * executor.arena_bytes - (8 << 20)
+    del second
 
 
 def test_the_number_of_threads() -> None:

@@ -17,7 +17,7 @@ import pytest
 from tests.processes import PATIENCE, is_alive, running, ticks, wait_until
 from treadle.errors import InternalError
 from treadle.settings import use as use_settings
-from treadle.target.jit import JitModule
+from treadle.target.loading import load_objects
 from treadle.target.worker_pool import pool
 from treadle.target.workers import assembly, compile_each, compile_many, shut_down
 
@@ -56,7 +56,7 @@ def own_cache(tmp_path: Path) -> Iterator[None]:
 def call(name: str, data: bytes) -> int:
     import ctypes
 
-    module = JitModule([data])
+    module = load_objects([data])
     return int(ctypes.CFUNCTYPE(ctypes.c_int32)(module.address(name))())
 
 
@@ -213,3 +213,16 @@ def test_assembly_is_text_in_the_order_of_the_jobs() -> None:
 def test_a_kernel_without_assembly_is_named() -> None:
     with pytest.raises(InternalError, match="kernel broken"):
         assembly(dict([returns("fine", 1), crashes("broken")]))
+
+
+def test_workers_without_work_end_and_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    shut_down()
+    monkeypatch.setattr("treadle.target.worker_pool.IDLE_SECONDS", 0.5)
+    compile_many([returns("a", 1)])
+    (worker,) = pool().all
+    wait_until(lambda: worker.process.poll() is not None, "the idle worker ends")
+    assert worker.process.returncode == 0
+    (code,) = compile_many([returns("b", 2)]).values()
+    assert call("b", code) == 2
+    assert worker not in pool().all
+    shut_down()

@@ -146,11 +146,17 @@ def compile_model(
         opt_level=opt_level, winograd=winograd, weight_growth=weight_growth, dynamic=dynamic,
         unchecked=unchecked, methods=methods, records=kept, report=report,
     )  # fmt: skip
-    return _built(fused, kept, report)
+    made = built(fused, kept, report)
+    with _Timer(report, "load"):
+        made.make_ready()
+    return made
 
 
-def _built(fused: Fused, records: Records | None, report: Report) -> Executable:
-    """Return a model with the code of its kernels, as records configure them, and its plan."""
+def built(fused: Fused, records: Records | None, report: Report) -> Executable:
+    """Return a model with the code of its kernels, as records configure them, and its plan.
+
+    Unlike what `compile_model` returns it is not ready to run: its first run loads it.
+    """
     if records is not None:
         _configure(fused, records, report)
     with _Timer(report, "build"):

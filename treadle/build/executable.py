@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from treadle.build.coverage import Coverage
 from treadle.build.kernel import Kernel
 from treadle.build.loaded import Runnable
 from treadle.build.memory_plan import MemoryPlan
+from treadle.errors import TreadleError
 from treadle.graph.nodes import Module
 from treadle.graph.text import function_text
 from treadle.runtime.executor import Executor, aligned_constants
@@ -79,6 +81,15 @@ class Executable(Runnable):
                 self.plan, self.memory.constants, addresses, keep_alive=code
             )
         return self._executor
+
+    def make_ready(self) -> None:
+        """Load it, where it runs on this machine: the first run then takes as long as any.
+
+        What keeps it from being loaded, such as too little memory, the first run raises.
+        """
+        if why_not_here(self.target) is None and not self.target.is_source_only:
+            with suppress(TreadleError):
+                _ = self.executor
 
     def loaded_kernels(self) -> list[LoadedKernel]:
         """Return the kernels, each ready to be called and timed alone."""

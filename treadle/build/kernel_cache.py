@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
@@ -44,16 +45,28 @@ def compiler_digest() -> str | None:
     only), or somebody has edited it since.
     """
     digest = hashlib.sha256()
-    paths = sorted(_PACKAGE.rglob("*.py"))
     try:
-        for path in paths:
-            if path.stat().st_mtime_ns > _LOADED_NS:
+        files = sorted(_sources(_PACKAGE))
+        for name, changed_ns in files:
+            if changed_ns > _LOADED_NS:
                 return None
-            digest.update(str(path.relative_to(_PACKAGE)).encode())
-            digest.update(path.read_bytes())
+            digest.update(name.encode())
+            with (_PACKAGE / name).open("rb", buffering=0) as file:
+                digest.update(file.read())
     except OSError:
         return None
-    return digest.hexdigest() if paths else None
+    return digest.hexdigest() if files else None
+
+
+def _sources(folder: Path, prefix: str = "") -> Iterator[tuple[str, int]]:
+    """Yield the Python files under a folder by name, and when each was written (nanoseconds)."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            name = prefix + entry.name
+            if name.endswith(".py"):
+                yield name, entry.stat().st_mtime_ns
+            elif entry.is_dir() and entry.name != "__pycache__":
+                yield from _sources(folder / entry.name, f"{name}/")
 
 
 def _code_of(operator: Operator[Any]) -> tuple[object, ...]:

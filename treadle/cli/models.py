@@ -6,10 +6,12 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from treadle.build.compile import Report, compile_model
+from treadle.build.compile import Report, built, fused_model
 from treadle.build.executable import Executable
 from treadle.build.load import is_artifact, load
 from treadle.build.loaded import Runnable
+from treadle.build.record_context import records_to_read
+from treadle.build.watch import overrides_watched
 from treadle.cli.arguments import parse_shapes, refuse_compile_options
 from treadle.cli.operators import load_operators
 from treadle.cli.progress import shown_progress
@@ -40,16 +42,16 @@ def given_shapes(arguments: argparse.Namespace) -> dict[str, tuple[int, ...]] | 
 
 
 def compile_file(arguments: argparse.Namespace, *, sized: bool = True) -> Executable:
-    """Return the ONNX model the command line names, compiled as its options say.
+    """Return the model the command line names, compiled as its options say; a run loads it.
 
     Unless `sized`, the shapes given are not for compiling: with --dynamic, they are those of runs.
     """
     check_readable(arguments.model)
     load_operators(arguments.operators)
     shapes = given_shapes(arguments) if sized else None
-    report = Report()
-    with shown_progress(report):
-        return compile_model(
+    report, records = Report(), records_to_read(arguments.records)
+    with shown_progress(report), overrides_watched():
+        fused = fused_model(
             arguments.model,
             target=DEFAULT_TARGET if arguments.target is None else arguments.target,
             shapes=shapes,
@@ -58,9 +60,10 @@ def compile_file(arguments: argparse.Namespace, *, sized: bool = True) -> Execut
             weight_growth=arguments.weight_growth,
             unchecked=arguments.unchecked,
             dynamic=arguments.dynamic,
-            records=arguments.records,
+            records=records,
             report=report,
         )
+        return built(fused, records, report)
 
 
 def open_artifact(arguments: argparse.Namespace, path: Path) -> Runnable:

@@ -30,6 +30,7 @@ from treadle.graph.types import (
     same_dim,
     tensor_type,
 )
+from treadle.ops.example_numbers import uniform
 from treadle.ops.numeric import (
     FLOATS,
     accumulator,
@@ -199,7 +200,7 @@ _example = partial(Example, low=-5.0, high=5.0, atol=1e-5)
 
 def _scores_without_keys(keys: int, rows: int) -> np.ndarray:
     """Return random scores of which every third row sees no key, and one has a NaN."""
-    scores = np.random.default_rng(0).uniform(-5, 5, (keys, rows)).astype(np.float32)
+    scores = uniform((keys, rows), -5, 5).astype(np.float32)
     scores[:, ::3] = -np.inf
     scores[1, 1] = np.nan
     scores[: keys // 2, 2] = -np.inf
@@ -208,7 +209,7 @@ def _scores_without_keys(keys: int, rows: int) -> np.ndarray:
 
 def _scores_of_earlier_keys(heads: int, keys: int, rows: int, ahead: int) -> np.ndarray:
     """Return random scores; -inf for keys later than `ahead` after their row."""
-    scores = np.random.default_rng(1).uniform(-5, 5, (heads, keys, rows)).astype(np.float32)
+    scores = uniform((heads, keys, rows), -5, 5).astype(np.float32)
     scores[:, np.arange(keys)[:, None] > np.arange(rows) + ahead] = -np.inf
     return scores
 

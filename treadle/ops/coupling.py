@@ -18,6 +18,7 @@ from treadle.graph.operator import Attrs, Example, Operator, register
 from treadle.graph.types import TensorType, Type, same_dim
 from treadle.loop.build import assign, counter, declared, loop, put, value_of
 from treadle.loop.nodes import Buffer, If, Stmt, seq
+from treadle.ops.example_numbers import uniform
 from treadle.ops.matrix_stack import (
     WIDE,
     Matrix,
@@ -172,8 +173,8 @@ def _reference(a: Attrs, pairs: np.ndarray) -> np.ndarray:
 
 
 def _example(rows: int, k: int, seed: int) -> np.ndarray:
-    r = np.triu(np.random.default_rng(seed).uniform(0.02, 0.98, (rows, k, k)), 1)
-    return r + np.tril(1 - np.swapaxes(r, 1, 2), -1)
+    r = np.triu(uniform((rows, k, k), 0.02, 0.98, seed), 1)
+    return np.asarray(r + np.tril(1 - np.swapaxes(r, 1, 2), -1))
 
 
 coupled_probabilities: Operator[Attrs] = register(

@@ -18,6 +18,7 @@ from treadle.graph.operator import Attrs, Example, Operator, register
 from treadle.graph.types import TensorType, TupleType, Type, known_sizes, same_dim
 from treadle.loop.build import assign, counter, declared, loop, put, value_of
 from treadle.loop.nodes import Buffer, If, Stmt, seq
+from treadle.ops.example_numbers import uniform
 from treadle.ops.matrix_stack import (
     WIDE,
     Matrix,
@@ -241,7 +242,7 @@ def _reference_triangle(a: TriangleAttrs, matrix: np.ndarray, right: np.ndarray)
     return np.asarray(np.linalg.solve(part, in_float64(right))).astype(right.dtype)
 
 
-_SYSTEM = np.eye(4) * 3 + np.random.default_rng(2).uniform(-1, 1, (2, 4, 4))
+_SYSTEM = np.eye(4) * 3 + uniform((2, 4, 4), -1, 1, seed=2)
 """Matrices far from singular: their diagonals outweigh the rest of each row."""
 
 solve_triangular: Operator[TriangleAttrs] = register(

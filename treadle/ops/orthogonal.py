@@ -18,6 +18,7 @@ from treadle.graph.operator import Attrs, Example, Operator, register
 from treadle.graph.types import TensorType, TupleType, Type, known_sizes, same_dim
 from treadle.loop.build import assign, declared, loop, nest, put, value_of
 from treadle.loop.nodes import Buffer, If, Stmt, seq
+from treadle.ops.example_numbers import uniform
 from treadle.ops.matrix_stack import (
     WIDE,
     Matrix,
@@ -82,7 +83,7 @@ def _reference_cholesky(a: Attrs, x: np.ndarray) -> tuple[np.ndarray, np.ndarray
     return np.linalg.cholesky(whole).astype(x.dtype), np.zeros(len(x), np.int64)
 
 
-_ROOT = np.eye(4) * 3 + np.random.default_rng(2).uniform(-1, 1, (2, 4, 4))
+_ROOT = np.eye(4) * 3 + uniform((2, 4, 4), -1, 1, seed=2)
 """Matrices far from singular."""
 
 _DEFINITE = _ROOT @ np.swapaxes(_ROOT, 1, 2)

@@ -16,6 +16,7 @@ from treadle.graph.operator import Attrs, Example, Operator, register
 from treadle.graph.types import TensorType, Type, same_dim
 from treadle.loop.build import assign, counter, declared, loop, nest, put, value_of
 from treadle.loop.nodes import Buffer, If, Stmt, seq
+from treadle.ops.example_numbers import integers
 from treadle.ops.numeric import (
     HALVES,
     NUMBERS,
@@ -99,7 +100,7 @@ def _reference(a: SearchAttrs, rows: np.ndarray, values: np.ndarray) -> np.ndarr
 
 _ROW = np.array([-1.5, 0, 0, 0, 0.25, 2, 7], np.float32)
 _SOUGHT = np.array([[0, -2, 8], [0.25, np.nan, 7]], np.float32)
-_ROWS = np.sort(np.random.default_rng(5).integers(-4, 4, (3, 130)), axis=-1)
+_ROWS = np.sort(integers((3, 130), -4, 4), axis=-1)
 
 search_sorted: Operator[SearchAttrs] = register(
     Operator(

@@ -18,6 +18,7 @@ from treadle.graph.operator import Attrs, Example, Operator, register
 from treadle.graph.types import TensorType, Type, tensor_type
 from treadle.loop.build import let, loop, put
 from treadle.loop.nodes import Allocate, Buffer, Stmt, seq
+from treadle.ops.example_numbers import uniform
 from treadle.ops.numeric import check_elements, dims_of
 from treadle.ops.schedules.stages import is_much
 from treadle.te.operations import Tensor
@@ -162,7 +163,7 @@ def _example(dtype: str) -> Example:
     first = [child | feature << FEATURE_SHIFT for child, feature, _ in (*tests, *leaves)]
     splits = np.array([split for *_, split in (*tests, *leaves)], dtype)
     second = splits.view(f"int{8 * nan.itemsize}").astype("int64")
-    x = np.random.default_rng(3).uniform(-1, 1, (5, 3)).astype(dtype)
+    x = uniform((5, 3), -1, 1).astype(dtype)
     x[1, 1] = nan
     inputs = {
         0: x,

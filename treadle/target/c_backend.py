@@ -28,7 +28,7 @@ from treadle.target.base import Target
 from treadle.target.c_text import emit
 from treadle.target.cache import kernel_cache, object_cache_folder
 from treadle.target.host import host, usable_cores
-from treadle.target.jit import JitModule
+from treadle.target.loading import load_objects
 from treadle.te.intrinsics import Intrinsic
 
 JOB_SECONDS = 300.0
@@ -197,6 +197,6 @@ BACKEND = Backend(
     compile=_compile,
     assembly=_assembly,
     version=_version,
-    load=JitModule,
+    load=load_objects,
     describe=_describe,
 )

@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-import llvmlite.binding as llvm
-
 from treadle.errors import SettingError, TargetError
 from treadle.settings import get
 from treadle.target.base import Target
+from treadle.target.compiler_facts import compiler_facts
 from treadle.target.cpus import architecture_of
 from treadle.target.machine import CacheSizes, Machine
 from treadle.target.machine_rows import GENERIC, machine_of
@@ -52,15 +51,13 @@ def real_host() -> Host:
     A virtual machine may show another CPU's name, so the features are read from the processor
     and the name, where it is not known here, becomes "generic".
     """
-    triple = llvm.get_process_triple()
+    told = compiler_facts()
+    triple, name = told.triple, told.cpu
     architecture = architecture_of(triple)
-    name = llvm.get_host_cpu_name()
     if architecture is None:
         return Host(triple, name, frozenset())
-    try:
-        flags = {f for f, on in llvm.get_host_cpu_features().items() if on}
-    except RuntimeError:  # LLVM cannot read them on this system
-        flags = set(architecture.cpus.get(name, ()))
+    # Where LLVM cannot read the features, they are those of the CPU it names.
+    flags = architecture.cpus.get(name, ()) if told.features is None else told.features
     cpu = name if name in architecture.cpus else "generic"
     known = architecture.closure(f for f in flags if f in architecture.features)
     if architecture.name == "aarch64":

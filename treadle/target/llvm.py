@@ -7,11 +7,13 @@ compiled by the processes of treadle.target.workers, which run this module.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 
+import llvmlite
 import llvmlite.binding as llvm
 
 _SPEED_LEVEL = 3
@@ -21,8 +23,26 @@ class CompileError(Exception):
     """LLVM refuses a module; the text is LLVM's."""
 
 
+def _architecture(triple: str) -> str:
+    return triple.partition("-")[0]
+
+
+def _initialize(triple: str) -> None:
+    """Make LLVM able to compile for a triple. All its back ends take ten megabytes."""
+    if _architecture(triple) == _architecture(llvm.get_process_triple()):
+        _initialize_own()
+    else:
+        _initialize_all()
+
+
 @cache
-def _initialize() -> None:
+def _initialize_own() -> None:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+
+
+@cache
+def _initialize_all() -> None:
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
 
@@ -30,7 +50,6 @@ def _initialize() -> None:
 @cache
 def disable_machine_scheduler() -> None:
     """Switch LLVM's machine scheduler off: it spills register tiles. Holds for the process."""
-    _initialize()
     llvm.set_option("", "-enable-misched=false")
 
 
@@ -44,6 +63,7 @@ def _target_machine(ir_text: str) -> llvm.TargetMachine:
     triple = _read(r'^target triple = "([^"]*)"', ir_text)
     if not triple:
         raise CompileError("the module names no target triple")
+    _initialize(triple)
     features = _read(r'"target-features"="([^"]*)"', ir_text)
     hard_floats = triple.startswith("riscv64") and "+d" in features.split(",")
     return llvm.Target.from_triple(triple).create_target_machine(
@@ -59,7 +79,6 @@ def _target_machine(ir_text: str) -> llvm.TargetMachine:
 @contextmanager
 def _optimized(ir_text: str) -> Iterator[tuple[llvm.ModuleRef, llvm.TargetMachine]]:
     """Parse, verify and optimise a module; yields it with its target machine."""
-    _initialize()
     try:
         machine = _target_machine(ir_text)
         module = llvm.parse_assembly(ir_text, llvm.create_context())
@@ -91,10 +110,23 @@ def asm_text(ir_text: str) -> str:
         return str(machine.emit_assembly(module))
 
 
-def optimized_text(ir_text: str) -> str:
-    """Return the IR of a module after the optimiser."""
-    with _optimized(ir_text) as (module, _):
-        return str(module)
+def facts_text() -> str:
+    """Return what LLVM says of itself and this machine, as JSON of treadle.target.compiler_facts.
+
+    The features are those that are on; null where LLVM cannot read them on this system.
+    """
+    try:
+        features = sorted(f for f, on in llvm.get_host_cpu_features().items() if on)
+    except RuntimeError:
+        features = None
+    facts = {
+        "llvm": ".".join(map(str, llvm.llvm_version_info)),
+        "llvmlite": llvmlite.__version__,
+        "triple": llvm.get_process_triple(),
+        "cpu": llvm.get_host_cpu_name(),
+        "features": features,
+    }
+    return json.dumps(facts)
 
 
 _SPILL = re.compile(

@@ -6,20 +6,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from functools import cache
 
-import llvmlite
-
 from treadle.dtype import itemsize
 from treadle.expr.references import Instruction
 from treadle.loop.nodes import PrimFunc
 from treadle.lower.pipeline import lowering
 from treadle.passes import Pipeline
-from treadle.target import llvm, workers
+from treadle.target import workers
 from treadle.target.backend import Backend, CompileError, OnDone
 from treadle.target.base import Target
+from treadle.target.compiler_facts import compiler_facts
 from treadle.target.cpus import architecture_names, architecture_of
 from treadle.target.intrinsics.x86 import LOOKUPS
-from treadle.target.jit import JitModule
 from treadle.target.llvm_ir import emit
+from treadle.target.loading import load_objects
 from treadle.te.intrinsics import Intrinsic
 
 
@@ -34,10 +33,8 @@ def _lowering(target: Target) -> Pipeline[PrimFunc]:
 
 def _check(text: str, target: Target) -> None:
     del target  # the text names it
-    try:
-        llvm.optimized_text(text)
-    except llvm.CompileError as error:
-        raise CompileError(str(error)) from error
+    if problem := workers.refusal(text):
+        raise CompileError(problem)
 
 
 def _compile(
@@ -70,7 +67,8 @@ def _constant(name: str, data: bytes, target: Target) -> str:
 def _describe() -> str:
     every = {a.name: n for n in reversed(architecture_names()) if (a := architecture_of(n))}
     targets = " ".join(reversed(every.values()))
-    return f"{workers.llvm_version()} (llvmlite {llvmlite.__version__}) · targets {targets}"
+    facts = compiler_facts()
+    return f"{facts.llvm} (llvmlite {facts.llvmlite}) · targets {targets}"
 
 
 BACKEND = Backend(
@@ -83,6 +81,6 @@ BACKEND = Backend(
     compile=_compile,
     assembly=_assembly,
     version=_version,
-    load=JitModule,
+    load=load_objects,
     describe=_describe,
 )

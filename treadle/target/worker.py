@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The program of a compile worker: IR text in on stdin, machine code out on stdout, until EOF.
 
+    worker.py [IDLE_SECONDS]
+
 A message is a 4-byte length, a JSON header of that length, and `bytes` more bytes of payload. The
-header of a job says in `form` if "object" code or "assembly" is wanted.
+header of a job says in `form` if "object" code or "assembly" is wanted, or "facts" of LLVM.
 The program is started by its path and loads only treadle.target.llvm, so that it starts quickly.
 """
 
@@ -11,6 +13,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import select
 import signal
 import struct
 import sys
@@ -35,8 +38,10 @@ def _load_llvm() -> ModuleType:
     return module
 
 
-def _read(stream: BinaryIO) -> tuple[str, str] | None:
-    """Return the next job's IR text and form, None at the end of the stream."""
+def _read(stream: BinaryIO, seconds: float | None) -> tuple[str, str] | None:
+    """Return the next job's IR text and form; None at the end, or when none comes in time."""
+    if not select.select([stream], [], [], seconds)[0]:
+        return None
     head = stream.read(_LENGTH.size)
     if len(head) < _LENGTH.size:
         return None
@@ -64,8 +69,15 @@ def _own_stdout() -> BinaryIO:
     return os.fdopen(channel, "wb")
 
 
+def _made(llvm: ModuleType, text: str, form: str) -> bytes:
+    if form == "object":
+        return bytes(llvm.compile_ir(text))
+    made: str = llvm.facts_text() if form == "facts" else llvm.asm_text(text)
+    return made.encode()
+
+
 def main() -> None:
-    """Serve jobs until the parent closes the pipe."""
+    """Serve jobs until the parent closes the pipe, or sends none for the seconds it names."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # The folder of this file would put our modules in the way of top-level ones.
     sys.path[:] = [p for p in sys.path if Path(p or ".").resolve() != Path(__file__).parent]
@@ -74,11 +86,11 @@ def main() -> None:
         threading.Thread(target=_die_with_parent, args=(os.getppid(),), daemon=True).start()
     llvm = _load_llvm()
     llvm.disable_machine_scheduler()
-    while (job := _read(sys.stdin.buffer)) is not None:
+    seconds = float(sys.argv[1]) if sys.argv[1:] else None
+    while (job := _read(sys.stdin.buffer, seconds)) is not None:
         text, form = job
         try:
-            is_text = form == "assembly"
-            result = llvm.asm_text(text).encode() if is_text else llvm.compile_ir(text)
+            result = _made(llvm, text, form)
         except llvm.CompileError as error:
             _write(output, {"error": str(error)}, b"")
         else:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Worker processes that turn IR text into machine code, kept running between compilations."""
+"""Worker processes that turn IR text into machine code, kept for compilations that follow soon."""
 
 from __future__ import annotations
 
@@ -26,8 +26,14 @@ _LENGTH = struct.Struct(">I")
 _PROGRAM = Path(__file__).with_name("worker.py")
 _STDERR_BYTES = 4000
 
-Form = Literal["object", "assembly"]
-"""What a worker makes of IR: an object file, or text."""
+IDLE_SECONDS = 30.0
+"""A worker that has no work for so long ends: LLVM in it takes a hundred megabytes."""
+
+_SAFE_PART = 0.5
+"""Of those seconds: who has been idle for longer may end before it is sent a job."""
+
+Form = Literal["object", "assembly", "facts"]
+"""What a worker makes of IR: an object file, or text. "facts" is what LLVM says, of no IR."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +54,14 @@ class Worker:
     errors: BinaryIO
     job: str = ""
     deadline: float = 0.0
+    idle_since: float = field(default_factory=time.monotonic)
     received: bytearray = field(default_factory=bytearray)
 
     @staticmethod
     def start(*, in_own_session: bool = True) -> Worker:
         errors = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as the worker
         process = subprocess.Popen(
-            [sys.executable, str(_PROGRAM)],
+            [sys.executable, str(_PROGRAM), str(IDLE_SECONDS)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,
@@ -62,6 +69,12 @@ class Worker:
             start_new_session=in_own_session,
         )
         return Worker(process, errors)
+
+    @property
+    def will_answer(self) -> bool:
+        """True while it lives, and does not end of itself for some time."""
+        idle = time.monotonic() - self.idle_since
+        return self.process.poll() is None and idle < IDLE_SECONDS * _SAFE_PART
 
     def send(self, name: str, ir_text: str, seconds: float, form: Form) -> None:
         """Hand over a job; a worker that is dead is noticed when it does not answer."""
@@ -153,7 +166,7 @@ class Pool:
         with self._lock:
             while self.idle:
                 worker = self.idle.pop()
-                if worker.process.poll() is None:
+                if worker.will_answer:
                     return worker
                 self.all.discard(worker)
                 worker.stop(kill=False)
@@ -162,6 +175,7 @@ class Pool:
     def put_back(self, worker: Worker) -> None:
         """Keep a worker for the next job."""
         with self._lock:
+            worker.idle_since = time.monotonic()
             self.idle.append(worker)
 
     def end(self, worker: Worker) -> None:

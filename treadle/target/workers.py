@@ -6,12 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 
-import llvmlite
-import llvmlite.binding as llvm
-
 from treadle.errors import InternalError
 from treadle.settings import get as get_settings
 from treadle.target.cache import kernel_cache, object_cache_folder
+from treadle.target.compiler_facts import compiler_facts
 from treadle.target.host import usable_cores
 from treadle.target.worker_pool import Compiled, Run, pool
 
@@ -119,15 +117,17 @@ def start_anew() -> None:
     pool().has_own_sessions = False
 
 
-def llvm_version() -> str:
-    """Return the version of LLVM, such as "22.1.0"."""
-    return ".".join(map(str, llvm.llvm_version_info))
+def refusal(ir_text: str) -> str:
+    """Return why LLVM refuses a module; "" where it compiles."""
+    (result,) = compile_each([("kernel", ir_text)])
+    return result.error
 
 
 @cache
 def compiler_version() -> str:
     """Return what, in addition to the IR, decides the object code."""
-    return f"llvm {llvm_version()}, llvmlite {llvmlite.__version__}, pipeline {_PIPELINE}"
+    facts = compiler_facts()
+    return f"llvm {facts.llvm}, llvmlite {facts.llvmlite}, pipeline {_PIPELINE}"
 
 
 def _key(ir_text: str) -> str:

@@ -27,6 +27,7 @@ from treadle.ops.conv import (
     reference_conv,
     stages,
 )
+from treadle.ops.example_numbers import uniform
 from treadle.ops.lowered.channel_blocks import (
     PackAttrs,
     UnpackAttrs,
@@ -103,7 +104,7 @@ def _flops_conv2d_nchwc(attrs: BlockedConvAttrs, x: Type, w: Type) -> Dim:
 
 def _without_last(unused: int, shape: tuple[int, ...]) -> np.ndarray:
     """Return weights that are zero for the last input channels."""
-    w = np.random.default_rng(len(shape)).uniform(-1, 1, shape).astype(np.float32)
+    w = uniform(shape, -1, 1).astype(np.float32)
     w[:, -1, ..., shape[-2] - unused :, :] = 0
     return w
 

@@ -36,6 +36,7 @@ from treadle.graph.types import Dim, TensorType, Type, same_dim, tensor_type
 from treadle.ops.accumulate import product_example
 from treadle.ops.axis_names import image_axes
 from treadle.ops.conv import input_channel, known_extent
+from treadle.ops.example_numbers import uniform
 from treadle.ops.numeric import element_at
 from treadle.ops.schedules.winograd import schedule_winograd
 from treadle.ops.window import WindowAxis, known, tap_views
@@ -454,7 +455,7 @@ def _of_groups(attrs: WinogradAttrs, x: np.ndarray, u: np.ndarray) -> Iterator[n
 
 def _without_odd_ends(shape: tuple[int, ...]) -> np.ndarray:
     """Return random weights for a stride of 2: odd images have none at infinity."""
-    u = np.random.default_rng(0).uniform(-2, 2, shape).astype(np.float32)
+    u = uniform(shape, -2, 2).astype(np.float32)
     of = shape[3] // 4
     u[:, -1, :, 2 * of :] = 0
     for left in (of, 3 * of):
@@ -464,7 +465,7 @@ def _without_odd_ends(shape: tuple[int, ...]) -> np.ndarray:
 
 def _without_last(unused: int, shape: tuple[int, ...]) -> np.ndarray:
     """Return random weights, zeros for the last input channels."""
-    u = np.random.default_rng(0).uniform(-2, 2, shape).astype(np.float32)
+    u = uniform(shape, -2, 2).astype(np.float32)
     u[:, :, :, -1, shape[4] - unused :] = 0
     return u
 

@@ -24,6 +24,7 @@ from treadle.graph.types import Dim, TensorType, Type, same_dim, tensor_type
 from treadle.ops.accumulate import product_example
 from treadle.ops.axis_names import image_axes
 from treadle.ops.conv import known_extent
+from treadle.ops.example_numbers import uniform
 from treadle.ops.lowered.conv_winograd import (
     KERNEL,
     TILES,
@@ -190,7 +191,7 @@ def _flops(attrs: DynamicWinogradAttrs, x: Type, u: Type) -> Dim:
 def _example(data: tuple[int, ...], weights: tuple[int, ...], **attrs: object) -> Example:
     inputs = {}
     if attrs.get("stride") == 2:  # odd images have no weights at infinity
-        u = np.random.default_rng(0).uniform(-2, 2, weights).astype(np.float32)
+        u = uniform(weights, -2, 2).astype(np.float32)
         of = weights[3] // 4
         u[:, -1, :, 2 * of :] = 0
         for left in (of, 3 * of):

@@ -22,6 +22,7 @@ from treadle.graph.size_rules import SizeRule, equal
 from treadle.graph.types import Dim, TensorType, Type, tensor_type
 from treadle.ops.accumulate import narrowed
 from treadle.ops.axis_names import product_axes
+from treadle.ops.example_numbers import integers
 from treadle.ops.numeric import FLOATS, accumulator, broadcast_index, check_elements, in_float64
 from treadle.ops.schedules.matmul import schedule_dense_blocks
 
@@ -133,7 +134,7 @@ def _example(
     count, blocks, packed, width = panels
     each = (count, blocks, width)
     shapes = ((*rows, blocks * packed * 8 // bits), panels, each, each if zeros else (1, 1, 1))
-    stored = np.random.default_rng(bits).integers(0, 256, panels).astype("uint8")
+    stored = integers(panels, 0, 256).astype("uint8")
     middle = np.full((1, 1, 1), 1 << (bits - 1), "uint8")
     return Example(
         shapes,
