@@ -14,6 +14,7 @@ refused, wrong or crash.
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import multiprocessing as mp
 import sys
@@ -35,9 +36,6 @@ KINDS = ("right", "torch", "refused", "wrong", "crash")
 
 Task = tuple[str, tuple[str, ...]]
 """The name of an operator, and element types of which the samples may be compiled together."""
-
-FEW = 8
-"""Samples of an operator and element type up to which all element types are one task."""
 
 
 @dataclass
@@ -75,6 +73,7 @@ def work(pipe: Connection, samples: int | None, road: op_db.Road) -> None:
     """Run tasks as they come; send an outcome per sample, and None after the last."""
     known = op_db.operators()
     torch.set_num_threads(1)
+    gc.freeze()  # torch's own objects are many, and stay
     while True:
         name, dtypes = pipe.recv()
         for dtype, outcome in op_db.outcomes_of(known[name], dtypes, samples, road):
@@ -176,14 +175,13 @@ def run(tasks: Sequence[Task], args: argparse.Namespace) -> Iterable[Result]:
 def tasks_of(
     names: Sequence[str], args: argparse.Namespace, done: Container[tuple[str, str]]
 ) -> list[Task]:
-    """Return the tasks that are left: few samples of all element types together, else apart."""
+    """Return what is left: an operator with its element types each."""
     known = op_db.operators()
     tasks: list[Task] = []
     for name in names:
         dtypes = [d for d in op_db.dtypes_of(known[name]) if d in args.dtypes]
         wanted = tuple(d for d in dtypes if (name, d) not in done)
-        is_few = args.samples is not None and args.samples <= FEW
-        tasks += [(name, wanted)] if is_few and wanted else [(name, (d,)) for d in wanted]
+        tasks += [(name, wanted)] if wanted else []
     return tasks
 
 
