@@ -4,11 +4,11 @@
     python -m scripts.torch_op_db --samples 5 --dtypes float32 --results results.jsonl
 
 --road says which way: trace (make_fx and the importer) or compile (torch.compile).
-Samples of an operator are compiled together as long as they are right. Every operator runs in a
-process that may be lost: a crash, or samples that take longer than --limit seconds, cost the rest
-of that operator and element type alone. Results are kept line by
-line, so that the same command goes on where it was stopped; --again runs anew what is in them as
-refused, wrong or crash.
+Samples of an operator, of all its element types, are compiled together as long as they are right.
+Every operator runs in a process that may be lost: after a crash, or samples that take longer than
+--limit seconds, its element types are run apart, and the one it is of loses the rest. Results are
+kept line by line, so that the same command goes on where it was stopped; --again runs anew what is
+in them as refused, wrong or crash.
 """
 
 from __future__ import annotations
