@@ -4,21 +4,22 @@
     python -m scripts.torch_op_db --samples 5 --dtypes float32 --results results.jsonl
 
 --road says which way: trace (make_fx and the importer) or compile (torch.compile).
-Samples of an operator are compiled together as long as they are right. Every operator runs in a
-process that may be lost: a crash, or samples that take longer than --limit seconds, cost the rest
-of that operator and element type alone. Results are kept line by
-line, so that the same command goes on where it was stopped; --again runs anew what is in them as
-refused, wrong or crash.
+Samples of an operator, of all its element types, are compiled together as long as they are right.
+Every operator runs in a process that may be lost: after a crash, or samples that take longer than
+--limit seconds, its element types are run apart, and the one it is of loses the rest. Results are
+kept line by line, so that the same command goes on where it was stopped; --again runs anew what is
+in them as refused, wrong or crash.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import multiprocessing as mp
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from multiprocessing.connection import Connection, wait
@@ -33,8 +34,8 @@ from tests.frontend.torch import op_db
 KINDS = ("right", "torch", "refused", "wrong", "crash")
 """What becomes of samples, the worst last; torch's own failures are next to right."""
 
-Task = tuple[str, str]
-"""The name of an operator, and an element type."""
+Task = tuple[str, tuple[str, ...]]
+"""The name of an operator, and element types of which the samples may be compiled together."""
 
 
 @dataclass
@@ -72,16 +73,11 @@ def work(pipe: Connection, samples: int | None, road: op_db.Road) -> None:
     """Run tasks as they come; send an outcome per sample, and None after the last."""
     known = op_db.operators()
     torch.set_num_threads(1)
+    gc.freeze()  # torch's own objects are many, and stay
     while True:
-        name, dtype = pipe.recv()
-        try:
-            for outcome in op_db.outcomes(known[name], dtype, samples, road):
-                if outcome is not None:
-                    pipe.send((outcome.kind, outcome.reason))
-                else:
-                    pipe.send(("", ""))
-        except Exception as e:  # torch's own generator of samples fails
-            print(f"{name} {dtype}: no samples: {e}", file=sys.stderr)
+        name, dtypes = pipe.recv()
+        for dtype, outcome in op_db.outcomes_of(known[name], dtypes, samples, road):
+            pipe.send((dtype, outcome.kind, outcome.reason) if outcome else (dtype, "", ""))
         pipe.send(None)
 
 
@@ -98,37 +94,46 @@ class Worker:
         self._process = context.Process(target=work, args=(theirs, *self._options), daemon=True)
         self._process.start()
         theirs.close()
-        self.result: Result | None = None
+        self.task: Task | None = None
 
     def give(self, task: Task) -> None:
         """Start a task."""
-        self.result = Result(*task)
+        self.task = task
+        self._results = {dtype: Result(task[0], dtype) for dtype in task[1]}
         self.since = monotonic()
         self.pipe.send(task)
 
-    def receive(self) -> Result | None:
-        """Take what has arrived; return the result when the task is over."""
-        assert self.result is not None
+    def receive(self) -> list[Result]:
+        """Take what has arrived; return the results when the task is over.
+
+        Raises: Lost when the process died.
+        """
         self.since = monotonic()
         try:
             message = self.pipe.recv()
         except (EOFError, ConnectionResetError):
-            return self.lose("the process died")
+            raise Lost("the process died") from None
         if message is None:
-            done, self.result = self.result, None
-            return done
-        if message[0]:
-            self.result.add(*message)
-        return None
+            self.task = None
+            return list(self._results.values())
+        dtype, kind, reason = message
+        if kind:
+            self._results[dtype].add(kind, reason)
+        return []
 
-    def lose(self, reason: str) -> Result:
-        """Count a crash, and go on with another process."""
-        lost = self.result
-        assert lost is not None
+    def lose(self, reason: str) -> tuple[list[Result], list[Task]]:
+        """Count a crash, and go on with another process.
+
+        Returns the results, or of several element types the tasks to find out which it was.
+        """
+        assert self.task is not None
+        name, dtypes = self.task
         self.stop()
         self._start()
-        lost.add("crash", reason)
-        return lost
+        if len(dtypes) > 1:
+            return [], [(name, (dtype,)) for dtype in dtypes]
+        self._results[dtypes[0]].add("crash", reason)
+        return list(self._results.values()), []
 
     def stop(self) -> None:
         """End the process."""
@@ -137,27 +142,47 @@ class Worker:
         self.pipe.close()
 
 
+class Lost(Exception):
+    """A process is no more."""
+
+
 def run(tasks: Sequence[Task], args: argparse.Namespace) -> Iterable[Result]:
     """Yield the results of tasks as they come."""
     left = list(reversed(tasks))
     workers = [Worker(args.samples, args.road) for _ in range(args.workers)]
     try:
-        while left or any(w.result for w in workers):
+        while left or any(w.task for w in workers):
             for worker in workers:
-                if worker.result is None and left:
+                if worker.task is None and left:
                     worker.give(left.pop())
-            busy = [w for w in workers if w.result]
+            busy = [w for w in workers if w.task]
             ready = wait([w.pipe for w in busy], timeout=1.0)
             for worker in busy:
-                late = monotonic() - worker.since > args.limit
-                done = worker.receive() if worker.pipe in ready else None
-                if worker.pipe not in ready and late:
-                    done = worker.lose(f"no result after {args.limit} s")
-                if done is not None:
-                    yield done
+                try:
+                    if worker.pipe in ready:
+                        yield from worker.receive()
+                    elif monotonic() - worker.since > args.limit:
+                        raise Lost(f"no result after {args.limit} s")
+                except Lost as e:
+                    results, again = worker.lose(str(e))
+                    left += again
+                    yield from results
     finally:
         for worker in workers:
             worker.stop()
+
+
+def tasks_of(
+    names: Sequence[str], args: argparse.Namespace, done: Container[tuple[str, str]]
+) -> list[Task]:
+    """Return what is left: an operator with its element types each."""
+    known = op_db.operators()
+    tasks: list[Task] = []
+    for name in names:
+        dtypes = [d for d in op_db.dtypes_of(known[name]) if d in args.dtypes]
+        wanted = tuple(d for d in dtypes if (name, d) not in done)
+        tasks += [(name, wanted)] if wanted else []
+    return tasks
 
 
 # ---- summary -------------------------------------------------------------------------------------
@@ -230,24 +255,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     known: dict[str, Any] = op_db.operators()
     chosen = [n for n in known if not args.names or any(fnmatch(n, p) for p in args.names)]
     names = [n for n in chosen if not args.core or op_db.is_core(known[n])]
-    tasks = [(n, d) for n in names for d in op_db.dtypes_of(known[n]) if d in args.dtypes]
     done = _kept(args.results, args.again)
     args.results.parent.mkdir(parents=True, exist_ok=True)
     with args.results.open("a", encoding="utf-8") as file:
-        for result in run([t for t in tasks if t not in done], args):
+        for result in run(tasks_of(names, args, done), args):
             done[result.op, result.dtype] = result
             file.write(result.to_line() + "\n")
             file.flush()
             if worst([result]) in ("wrong", "crash"):
                 print(f"{result.op} {result.dtype}: {dict(result.counts)} {result.reasons}")
-    found = [done[t] for t in tasks if t in done]
+    found = [r for (n, d), r in done.items() if n in names and d in args.dtypes]
     print(summary(found))
     if args.refused:
         args.refused.write_text(_HEADS[args.road] + refused_list(found) + "\n", encoding="utf-8")
     return int(worst(found) in ("wrong", "crash"))
 
 
-def _kept(path: Path, again: Sequence[str]) -> dict[Task, Result]:
+def _kept(path: Path, again: Sequence[str]) -> dict[tuple[str, str], Result]:
     """Return the results of a file: the last of each task, but those to be run again."""
     if not path.exists():
         return {}

@@ -432,28 +432,46 @@ MOST_TOGETHER = 32
 
 
 def outcomes(op: Any, dtype: str, limit: int | None, road: Road) -> Iterator[Outcome | None]:
-    """Yield what becomes of the samples of an operator, one by one.
+    """Yield what becomes of the samples of an operator with one element type, one by one."""
+    return (outcome for _, outcome in outcomes_of(op, (dtype,), limit, road))
 
-    For torch.compile, whose own work per program is longer than ours, several samples are one
-    program, and more after each program that was right as a whole. The samples of any other are
-    run again alone, for what becomes of each.
+
+def outcomes_of(
+    op: Any, dtypes: Sequence[str], limit: int | None, road: Road
+) -> Iterator[tuple[str, Outcome | None]]:
+    """Yield what becomes of the samples of an operator, at most `limit` of each element type.
+
+    For torch.compile, whose own work per program is longer than ours, many samples are one program,
+    once a first one is right. A program that is not right as a whole is halved until each sample
+    that is not is alone.
     """
-    left = samples_of(op, dtype, limit)
+    left = [(dtype, call) for dtype in dtypes for call in _calls_of(op, dtype, limit)]
     together = 1
     while left:
         taken, left = left[:together], left[together:]
-        calls = [Call.of(op, sample) for sample in taken]
-        expected = [_eager(call) for call in calls]
-        found = [(c, e) for c, e in zip(calls, expected, strict=True) if e]
-        yield from [None] * (len(calls) - len(found))
-        if len(found) > 1 and _are_right(found):
-            yield from [Outcome("right")] * len(found)
-        else:
-            made = [_compared(call, wanted, road) for call, wanted in found]
-            yield from made
-            if any(outcome.kind != "right" for outcome in made):
-                together = 0
-        together = 1 if road == "trace" else min(max(2 * together, 1), MOST_TOGETHER)
+        given = [(dtype, call, _eager(call)) for dtype, call in taken]
+        made = iter(_settled([(call, expected) for _, call, expected in given if expected], road))
+        known = [(dtype, next(made) if expected else None) for dtype, _, expected in given]
+        yield from known
+        is_right = all(o is None or o.kind == "right" for _, o in known)
+        together = MOST_TOGETHER if road == "compile" and is_right else 1
+
+
+def _calls_of(op: Any, dtype: str, limit: int | None) -> list[Call]:
+    try:
+        return [Call.of(op, sample) for sample in samples_of(op, dtype, limit)]
+    except Exception as e:  # torch's own generator of samples fails
+        logging.getLogger(__name__).warning("%s %s: no samples: %s", op.name, dtype, e)
+        return []
+
+
+def _settled(found: Sequence[tuple[Call, list[torch.Tensor]]], road: Road) -> list[Outcome]:
+    if len(found) <= 1:
+        return [_compared(call, wanted, road) for call, wanted in found]
+    if _are_right(found):
+        return [Outcome("right")] * len(found)
+    half = len(found) // 2
+    return [*_settled(found[:half], road), *_settled(found[half:], road)]
 
 
 def _are_right(found: Sequence[tuple[Call, list[torch.Tensor]]]) -> bool:

@@ -10,12 +10,13 @@ from treadle.errors import ModelError
 from treadle.frontend.builders.attention import attended
 from treadle.frontend.builders.basic import (
     broadcast,
+    converted,
     dims_of,
     element_type,
     reshaped,
     scalar_like,
 )
-from treadle.frontend.torch.node import AtenNode, aten
+from treadle.frontend.torch.node import AtenNode, aten, sum_dtype
 from treadle.graph.nodes import Constant, Node
 from treadle.graph.types import product_of
 from treadle.ops import elementwise as ew
@@ -64,13 +65,14 @@ def _attention(
 ) -> Node:
     if dropout:
         raise ModelError("attention with dropout is for training")
-    q, k, v = (_with_heads(t) for t in given)
+    wide = sum_dtype(element_type(given[0]))  # scores of halves would lose what tells keys apart
+    q, k, v = (_with_heads(converted(t, wide)) for t in given)
     k, v = (_repeated(t, dims_of(q)[1]) for t in (k, v))
     if is_causal and dims_of(q)[2] != dims_of(k)[2]:
         raise ModelError("causal attention of more keys than queries is not supported")
     added = [] if mask is None else [_added(mask, q)]
     made = attended(q, k, v, scale=scale, added=added, causal=is_causal)
-    return reshaped(made, node.dims(0))
+    return converted(reshaped(made, node.dims(0)), node.dtype(0))
 
 
 def _with_heads(x: Node) -> Node:

@@ -14,14 +14,17 @@ from treadle.frontend.builders.basic import (
     counted,
     dims_of,
     element_type,
+    operands,
     reshaped,
     scalar_like,
 )
 from treadle.frontend.builders.dynamic_operands import AxisRange
 from treadle.frontend.builders.movement import sliced, taken
+from treadle.frontend.builders.shapes import unsqueezed
+from treadle.frontend.torch.core.distances import norm_of_rows
 from treadle.frontend.torch.node import AtenNode, aten, operand, sum_dtype
 from treadle.graph.nodes import Node
-from treadle.graph.types import Dim
+from treadle.graph.types import Dim, product_of
 from treadle.ops import cumulative, scatter, search
 from treadle.ops import elementwise as ew
 
@@ -55,6 +58,27 @@ def embedding_bag(
         weights = converted(per_sample_weights, element_type(rows))
         rows = ew.multiply(rows, reshaped(weights, (count, 1)))
     return [converted(_pooled(rows, bag, bags, mode), kind), None, None, None]
+
+
+@aten("embedding_renorm")
+def embedding_renorm(
+    node: AtenNode, table: Node, indices: Node, max_norm: float, norm_type: float
+) -> Node:
+    """Convert a table whose rows at `indices` are no longer than `max_norm`."""
+    kind = node.dtype()
+    rows = converted(table, sum_dtype(kind))
+    norm = converted(
+        converted(unsqueezed(norm_of_rows(rows, norm_type), [1]), kind), sum_dtype(kind)
+    )
+    places = reshaped(indices, (product_of(dims_of(indices)), 1))
+    none = broadcast(operand(False, "bool"), dims_of(norm))
+    is_named = scatter.scatter_nd(
+        none, places, broadcast(operand(True, "bool"), (*dims_of(places)[:1], 1)), reduction="none"
+    )
+    limit = scalar_like(max_norm, norm)
+    is_long = ew.logical_and(is_named, ew.greater(norm, limit))
+    factor = ew.divide(limit, ew.add(norm, scalar_like(1e-7, norm)))
+    return ew.where(*operands(is_long, converted(ew.multiply(rows, factor), kind), table))
 
 
 def _pooled(rows: Node, bag: Node, bags: Dim, mode: int) -> Node:

@@ -19,7 +19,7 @@ from treadle.graph.types import known_sizes
 from treadle.ops import elementwise as ew
 
 
-def _norm(x: Node, p: float) -> Node:
+def norm_of_rows(x: Node, p: float) -> Node:
     """Return the p-norm along the last axis, which the result lacks."""
     axes, sizes = (len(dims_of(x)) - 1,), ew.abs(x)
     if p == inf:
@@ -35,7 +35,7 @@ def cdist(node: AtenNode, a: Node, b: Node, p: float, compute_mode: int | None =
     """Convert the distances [..., m, n] of rows [..., m, d] from rows [..., n, d]."""
     rank = len(dims_of(a))
     apart = ew.subtract(unsqueezed(a, [rank - 1]), unsqueezed(b, [rank - 2]))
-    return _norm(apart, p)
+    return norm_of_rows(apart, p)
 
 
 @aten("_pdist_forward")
@@ -44,7 +44,7 @@ def pdist(node: AtenNode, x: Node, p: float = 2) -> Node:
     (count,) = known_sizes(dims_of(x)[:1], "the number of rows")
     first, second = np.triu_indices(count, 1)
     rows = [taken(x, Constant.of(at.astype("int64")), 0, node.op) for at in (first, second)]
-    return _norm(ew.subtract(*rows), p)
+    return norm_of_rows(ew.subtract(*rows), p)
 
 
 @aten("_trilinear")

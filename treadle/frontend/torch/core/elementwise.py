@@ -5,10 +5,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import torch
+
 from treadle import dtype as dt
 from treadle.errors import ModelError
-from treadle.frontend.builders.basic import converted, element_type, operands, scalar_like
-from treadle.frontend.torch.node import AtenNode, Operand, aten, common_dtype, operand, prims
+from treadle.frontend.builders.basic import converted, dims_of, element_type, operands, scalar_like
+from treadle.frontend.torch.node import (
+    AtenNode,
+    Operand,
+    aten,
+    common_dtype,
+    operand,
+    prims,
+    sum_dtype,
+)
+from treadle.frontend.torch.tensors import torch_dtype
 from treadle.graph.nodes import Node
 from treadle.ops import activation
 from treadle.ops import elementwise as ew
@@ -105,21 +116,62 @@ def pair(node: AtenNode, a: Operand, b: Operand) -> tuple[Node, ...]:
     return operands(operand(a, kind), operand(b, kind))
 
 
+def _rounded_once(
+    node: AtenNode, a: Operand, b: Operand, combine: Callable[[Node, Node], Node]
+) -> Node:
+    """Return combine(a, b) of halves: of two tensors, or of one and a number.
+
+    A number, and a tensor of rank 0, is no half for torch: it computes in float32.
+    """
+    kind = node.dtype()
+    wide = (
+        sum_dtype(kind) if any(_is_number(v) and not _is_exact(v, kind) for v in (a, b)) else kind
+    )
+    left, right = (operand(v if _is_number(v) else operand(v, kind), wide) for v in (a, b))
+    return converted(combine(*operands(left, right)), kind)
+
+
+def _is_number(value: Operand) -> bool:
+    return not isinstance(value, Node) or not dims_of(value)
+
+
+def _is_exact(value: Operand, dtype: str) -> bool:
+    """True for a number that is one of the type `dtype`."""
+    if isinstance(value, Node):
+        return element_type(value) in (dtype, "bool")
+    if not isinstance(value, (int, float)):
+        return False
+    return float(torch.tensor(value, dtype=torch_dtype(dtype))) == value
+
+
+def _with_alpha(
+    node: AtenNode, a: Operand, b: Operand, alpha: float, combine: Callable[[Node, Node], Node]
+) -> Node:
+    """Return combine(a, alpha * b), rounded once."""
+    left, right = pair(node, a, b)
+    if alpha == 1:
+        return combine(left, right)
+    kind = node.dtype()
+    wide = sum_dtype(kind)
+    factor = converted(operand(alpha, kind), wide)
+    scaled = ew.multiply(*operands(converted(right, wide), factor))
+    return converted(combine(converted(left, wide), scaled), kind)
+
+
 @aten("add.Tensor", "add.Scalar")
 def add(node: AtenNode, a: Operand, b: Operand, alpha: float = 1) -> Node:
     """Convert a + alpha * b; of truth values whether either holds."""
-    left, right = pair(node, a, b)
     if node.dtype() == "bool":
+        left, right = pair(node, a, b)
         both: Node = ew.logical_or(left, right) if alpha else left
         return both
-    return ew.add(left, _times(right, alpha))
+    return _with_alpha(node, a, b, alpha, ew.add)
 
 
 @aten("sub.Tensor", "sub.Scalar")
 def sub(node: AtenNode, a: Operand, b: Operand, alpha: float = 1) -> Node:
     """Convert a - alpha * b."""
-    left, right = pair(node, a, b)
-    return ew.subtract(left, _times(right, alpha))
+    return _with_alpha(node, a, b, alpha, ew.subtract)
 
 
 @aten("rsub.Tensor", "rsub.Scalar")
@@ -137,24 +189,25 @@ def _times(x: Node, factor: Operand) -> Node:
 @aten("mul.Tensor", "mul.Scalar")
 def mul(node: AtenNode, a: Operand, b: Operand) -> Node:
     """Convert a product; of truth values whether both hold."""
-    left, right = pair(node, a, b)
-    return ew.logical_and(left, right) if node.dtype() == "bool" else ew.multiply(left, right)
+    if node.dtype() == "bool":
+        return ew.logical_and(*pair(node, a, b))
+    return _rounded_once(node, a, b, ew.multiply)
 
 
 @aten("div.Tensor", "div.Scalar")
 def div(node: AtenNode, a: Operand, b: Operand) -> Node:
     """Convert a quotient of real numbers."""
-    return ew.divide(*pair(node, a, b))
+    return _rounded_once(node, a, b, ew.divide)
 
 
 @aten("div.Tensor_mode", "div.Scalar_mode")
 def div_mode(node: AtenNode, a: Operand, b: Operand, rounding_mode: str | None = None) -> Node:
     """Convert a quotient, rounded down or towards zero."""
-    left, right = pair(node, a, b)
     if rounding_mode == "floor":
-        return floor_quotient(left, right)
-    quotient = ew.divide(left, right)
-    return quotient if rounding_mode is None else _truncated(quotient)
+        return _rounded_once(node, a, b, floor_quotient)
+    if rounding_mode is None:
+        return _rounded_once(node, a, b, ew.divide)
+    return _rounded_once(node, a, b, lambda x, y: _truncated(ew.divide(x, y)))
 
 
 @aten("floor_divide")

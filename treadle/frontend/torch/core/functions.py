@@ -9,7 +9,7 @@ from collections.abc import Callable
 from treadle import dtype as dt
 from treadle.frontend.builders.basic import converted, element_type, operands, scalar_like
 from treadle.frontend.torch.core.elementwise import pair
-from treadle.frontend.torch.node import AtenNode, Operand, aten, operand, prims
+from treadle.frontend.torch.node import AtenNode, Operand, aten, prims, sum_dtype
 from treadle.graph.nodes import Constant, Node
 from treadle.ops import activation, bits
 from treadle.ops import elementwise as ew
@@ -205,9 +205,21 @@ def frexp(node: AtenNode, x: Node) -> list[Node]:
     return [converted(whole_part, kind), converted(power, node.dtype(1))]
 
 
+@aten("addcmul", "addcdiv")
+def scaled_and_added(node: AtenNode, x: Node, a: Node, b: Node, value: float = 1) -> Node:
+    """Convert x + value * a * b, or x + value * a / b, rounded once where elements are halves."""
+    kind = sum_dtype(node.dtype())
+    total, left, right = operands(*(converted(v, kind) for v in (x, a, b)))
+    scaled = left if value == 1 else ew.multiply(left, scalar_like(value, left))
+    combine = ew.multiply if node.op.startswith("aten.addcmul") else ew.divide
+    return converted(ew.add(total, combine(scaled, right)), node.dtype())
+
+
 @aten("softplus")
 def softplus(node: AtenNode, x: Node, beta: float = 1, threshold: float = 20) -> Node:
     """Convert log(1 + exp(beta x)) / beta, x itself above the threshold."""
-    scaled = ew.multiply(x, operand(beta, element_type(x)))
-    made = ew.divide(activation.softplus(scaled), scalar_like(beta, x))
-    return ew.where(*operands(ew.greater(scaled, scalar_like(threshold, x)), x, made))
+    wide = converted(x, sum_dtype(node.dtype()))
+    scaled = ew.multiply(wide, scalar_like(beta, wide))
+    made = ew.divide(activation.softplus(scaled), scalar_like(beta, wide))
+    is_above = ew.greater(scaled, scalar_like(threshold, wide))
+    return converted(ew.where(*operands(is_above, wide, made)), node.dtype())

@@ -18,7 +18,7 @@ from treadle.frontend.builders.dynamic_operands import AxisRange
 from treadle.frontend.builders.indices import checked_indices
 from treadle.frontend.builders.movement import concatenated, sliced, taken
 from treadle.frontend.builders.selection import nonzero as places_of
-from treadle.frontend.torch.node import AtenNode, aten
+from treadle.frontend.torch.node import AtenNode, aten, operand
 from treadle.graph.broadcasting import common_shape
 from treadle.graph.nodes import Node, TupleItem
 from treadle.ops import indexing, scatter, sort
@@ -48,7 +48,12 @@ def index_select(node: AtenNode, x: Node, dim: int, index: Node) -> Node:
 
 @aten("gather")
 def gather(node: AtenNode, x: Node, dim: int, index: Node, sparse_grad: bool = False) -> Node:
-    """Convert single elements by their positions along an axis."""
+    """Convert single elements by their positions along an axis.
+
+    An index without elements may have another rank.
+    """
+    if 0 in dims_of(index):
+        return broadcast(operand(0, node.dtype()), node.dims())
     if not dims_of(x) or not dims_of(index):
         return broadcast(reshaped(x, (1,) * len(dims_of(index))), node.dims())
     axis = node.axis(dim, x)

@@ -21,7 +21,7 @@ from treadle.frontend.builders.movement import concatenated, padded, sliced, spl
 from treadle.frontend.builders.shapes import unsqueezed
 from treadle.frontend.torch.node import AtenNode, aten
 from treadle.graph.nodes import Constant, Node
-from treadle.graph.types import Dim, known_sizes, normal_size
+from treadle.graph.types import Dim, known_sizes, normal_size, product_of
 from treadle.ops import movement
 
 
@@ -128,9 +128,13 @@ def flip(node: AtenNode, x: Node, dims: Sequence[int]) -> Node:
 
 @aten("roll")
 def roll(node: AtenNode, x: Node, shifts: Sequence[int], dims: Sequence[int] = ()) -> Node:
-    """Convert axes that are rolled: what leaves at the end comes in at the front."""
+    """Convert axes that are rolled: what leaves at the end comes in at the front.
+
+    Without axes the elements are one axis in row-major order.
+    """
     if not dims:
-        raise ModelError("roll without axes is not supported")
+        flat = reshaped(x, (product_of(dims_of(x)),))
+        return reshaped(roll(node, flat, shifts, (0,)), dims_of(x))
     for shift, axis in zip(shifts, node.axes(dims, x), strict=True):
         extent = dims_of(x)[axis]
         if not isinstance(extent, int):

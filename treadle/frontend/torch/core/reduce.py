@@ -37,7 +37,9 @@ def mean(
 def prod(
     node: AtenNode, x: Node, dim: Axes = None, keepdim: bool = False, dtype: str | None = None
 ) -> Node:
-    """Convert a product, in the type of the result."""
+    """Convert a product, in the type of the result; of truth values whether all hold."""
+    if node.dtype() == "bool":
+        return reduce.smallest(converted(x, "bool"), node.axes(dim, x), keepdim)
     return reduce.product(converted(x, node.dtype()), node.axes(dim, x), keepdim)
 
 
