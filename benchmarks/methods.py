@@ -6,9 +6,10 @@
 Each case is a convolution or a product with a bias and a ReLU, its operand and its result in the
 layouts that they have in a network. It is compiled once by every method that applies and whose
 estimate is no more than four times the least; then the methods take turns on one thread, and the
-least processor time of each counts: what else the machine does is not in it. A choice is right where
-the method of the least estimate is at most a tenth slower than the fastest. Weights stay in the
-caches from run to run, as they do not in a large network. TREADLE_HOST_CPU=haswell measures AVX2.
+least processor time of each counts: what else the machine does is not in it. A choice is right
+where the method of the least estimate is at most a tenth slower than the fastest. Weights stay in
+the caches from run to run, as they do not in a large network. TREADLE_HOST_CPU=haswell measures
+AVX2.
 """
 
 from __future__ import annotations
