@@ -5,9 +5,11 @@
 
 Each case is a convolution or a product with a bias and a ReLU, its operand and its result in the
 layouts that they have in a network. It is compiled once by every method that applies and whose
-estimate is no more than four times the least; then the methods take turns, and the least time of
-each counts. A choice is right where the method of the least estimate is at most a tenth slower
-than the fastest. Give it one core (`taskset -c 1`); TREADLE_HOST_CPU=haswell measures AVX2.
+estimate is no more than four times the least; then the methods take turns on one thread, and the
+least processor time of each counts: what else the machine does is not in it. A choice is right
+where the method of the least estimate is at most a tenth slower than the fastest. Weights stay in
+the caches from run to run, as they do not in a large network. TREADLE_HOST_CPU=haswell measures
+AVX2.
 """
 
 from __future__ import annotations
@@ -214,10 +216,10 @@ def _least(runs: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, f
     for _ in range(rounds):
         for name, run in runs.items():
             run()
-            end = time.perf_counter() + _BURST_SECONDS
-            while (start := time.perf_counter()) < end:
+            end = time.thread_time() + _BURST_SECONDS
+            while (start := time.thread_time()) < end:
                 run()
-                least[name] = min(least[name], time.perf_counter() - start)
+                least[name] = min(least[name], time.thread_time() - start)
     return least
 
 

@@ -17,6 +17,7 @@ from treadle.cost.registers import (
     load_cycles,
     loads_of_vector,
     parts_of,
+    steps_written_out,
     tile_cycles,
     tile_set_cycles,
     tile_steps,
@@ -50,6 +51,15 @@ def test_a_thin_tile_is_bound_by_loads() -> None:
     halves = changed(AVX512, load_bits=256)
     assert tile_cycles(14, 1, halves) == 14 / 2 + 1 + 1
     assert tile_cycles(14, 1, changed(AVX512, iteration_cycles=2.5)) == 7.5 + 2.5
+
+
+def test_steps_that_are_written_out_share_an_iteration() -> None:
+    assert tile_cycles(6, 2, AVX2, written_out=8) == 12 / 2 + 1 / 8
+    tile = WindowTile(1, 6, 2)
+    assert image_cycles((1, 6, 2), tile, 1, AVX2, written_out=8) == 12 / 2 + 1 / 8
+    assert steps_written_out(8, 32, 2, AVX2) == 8
+    assert steps_written_out(8, 32, 1, AVX2) == 1  # loads would take the registers of sums
+    assert steps_written_out(16, 64, 2, AVX512) == 1  # a step has a line of weights
 
 
 def test_narrow_vectors_take_a_whole_unit() -> None:

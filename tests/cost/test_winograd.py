@@ -15,6 +15,7 @@ from treadle.cost.winograd import (
     holds_a_tile,
     winograd_cycles,
 )
+from treadle.target.base import Target
 from treadle.target.parse import parse_target
 
 pytestmark = pytest.mark.tiny
@@ -42,3 +43,15 @@ def test_images_take_as_many_times_as_long() -> None:
 def test_a_tile_of_four_leaves_the_registers_of_avx_512() -> None:
     assert holds_a_tile(3, 5, ZEN4)
     assert not holds_a_tile(4, 6, ZEN4)
+
+
+def test_large_transforms_wait_for_level_2_and_small_ones_for_arithmetic() -> None:
+    slow = parse_target(f"{ZEN4} -caches-bytes-per-cycle=64,11,16")
+
+    def cycles(tile: int, target: Target) -> float:
+        shape = replace(SHAPE, tile=tile)
+        return winograd_cycles(shape, target, ROW, Tile(7, 4), 1)
+
+    assert cycles(2, slow) == cycles(2, ZEN4)
+    assert cycles(3, slow) > cycles(3, ZEN4)
+    assert cycles(4, slow) > cycles(4, ZEN4)

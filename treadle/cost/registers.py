@@ -94,15 +94,18 @@ def cycles_with_bodies(cycles: float, bodies: int) -> float:
     return cycles * (1 + _BODY_SHARE * bodies)
 
 
-def tile_cycles(rows: int, vectors: float, target: Target, loaded: float = 1.0) -> float:
+def tile_cycles(
+    rows: int, vectors: float, target: Target, loaded: float = 1.0, written_out: int = 1
+) -> float:
     """Return the cycles of one step of the reduction for a tile of rows times registers.
 
-    `loaded` loads bring a vector: more than one where its elements lie apart.
+    `loaded` loads bring a vector: more than one where its elements lie apart. An iteration of the
+    innermost loop has `written_out` steps.
     """
     machine, sums = target.machine, rows * vectors
     compute = max(fma_cycles(sums, target), machine.fma_latency if sums else 0)
     loads = tile_load_cycles(rows, vectors * loaded, target)
-    return max(compute, loads) + machine.iteration_cycles
+    return max(compute, loads) + machine.iteration_cycles / written_out
 
 
 def tile_load_cycles(rows: int, vectors: float, target: Target) -> float:
@@ -119,8 +122,20 @@ def tile_steps(target: Target) -> Callable[..., float]:
     return cache(partial(_tile_step, target))
 
 
-def _tile_step(target: Target, rows: int, vectors: float, loaded: float = 1.0) -> float:
-    return tile_cycles(rows, vectors, target, loaded)
+def _tile_step(
+    target: Target, rows: int, vectors: float, loaded: float = 1.0, written_out: int = 1
+) -> float:
+    return tile_cycles(rows, vectors, target, loaded, written_out)
+
+
+def steps_written_out(steps: int, row_bytes: int, registers: int, target: Target) -> int:
+    """Return how many of so many steps of a reduction one iteration of its innermost loop has.
+
+    All where a vector of weights, of `row_bytes`, is shorter than a line: what is done once for a
+    line is then done once for all of them. A tile of one of the `registers` loads a value for each
+    multiply-add; written out, its loads would take those that hold its sums.
+    """
+    return steps if row_bytes < target.machine.line_bytes and registers > 1 else 1
 
 
 def loads_of_vector(stride: int, lanes: int) -> int:
@@ -163,11 +178,12 @@ def image_cycles(
     target: Target,
     taps: tuple[Taps, Taps] | None = None,
     wait: float = 0.0,
+    written_out: int = 1,
 ) -> float:
     """Return the cycles of one reduction step over the whole output, remainders included.
 
     With `taps`: of a step for each of them that does not meet zeros only. `wait`: cycles to read a
-    vector of weights.
+    vector of weights. An iteration of the innermost loop has `written_out` steps.
     """
     cycles, step_of = 0.0, tile_steps(target)
     along = (None, None) if taps is None else taps
@@ -175,7 +191,7 @@ def image_cycles(
         for wide, wide_count in _parts_with_taps(image[1], tile.wide, along[1]):
             for v, count in parts_of(image[2], tile.vectors):
                 held = v * registers
-                step = max(step_of(high * wide, held), held * wait)
+                step = max(step_of(high * wide, held, 1.0, written_out), held * wait)
                 cycles += step * high_count * wide_count * count
     return cycles
 

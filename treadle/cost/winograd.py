@@ -24,8 +24,12 @@ from treadle.cost.registers import Tile, fma_cycles, tile_set_cycles
 from treadle.limits import TILE_VECTORS
 from treadle.target.base import Target
 
-_OPERATIONS = {3: 5, 4: 6, 5: 12, 6: 14}
+_OPERATIONS = {3: 5, 4: 6, 5: 3, 6: 4}
 """Of a transform, per vector of V or M, by points along an axis."""
+_MOVES = {3: 0.0, 4: 0.0, 5: 1.5, 6: 1.5}
+"""How often a transform moves a vector of V or M to or from level 2, by points along an axis: the
+25 or 36 values of a tile do not stay in registers as 16 do, nor those of a row of tiles in level 1.
+Fitted to Zen 5 with vectors of 512 bits and to Golden Cove with vectors of 256."""
 _SEEN_INPUTS = 0.25
 """The share of the time of reading V again from level 2 or 3 that multiplications do not hide."""
 _SEEN_WEIGHTS = 0.08
@@ -175,6 +179,8 @@ def _cycles_of_groups(
         seen = _SEEN_WEIGHTS * (times - 1) * weights / shared_bytes_per_cycle(target)
     touched = tiles * shape.points * (shape.inputs + shape.outputs) / shape.block * width
     transforms = fma_cycles(touched * _OPERATIONS[shape.side], target)
+    moved = _MOVES[shape.side] * touched * target.vector_bytes
+    transforms += level_cycles(moved, 2, target)
     wait_of = _weight_waits(shape, target, tiles, width)
 
     def cycles(registers: Tile) -> float:

@@ -48,6 +48,7 @@ def direct_cycles(site: ConvSite) -> float:
         site.block,
         taps=skipped_taps(site),
         dtype_bits=bits(site.data.dtype),
+        inner=order.block,
     )
     return cycles_of(shape, site.target)
 

@@ -68,6 +68,7 @@ def _cycles(site: ConvSite, together: int) -> float:
         block=site.block,
         groups=site.groups // together,
         dtype_bits=bits(site.data.dtype),
+        inner=site.input_order.block,
     )
     return cycles_of(shape, site.target)
 

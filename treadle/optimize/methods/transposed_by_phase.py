@@ -36,6 +36,7 @@ def _estimate(site: TransposedSite) -> float:
         vectors=-(-site.filters // site.block),
         block=site.block,
         dtype_bits=bits(site.data.dtype),
+        inner=order.block,
     )
     live = prod(site.weights.static_shape[2:]) / (count * taps)
     return site.packing_cycles() + count * live * cycles_of(shape, site.target)
