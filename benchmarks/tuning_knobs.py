@@ -5,7 +5,7 @@
 
 Each kernel's default runs in turns with what its own model puts next: every knob at its nearest
 values, some pairs of them. Times of a busy machine cannot be compared from run to run; the ratio
-within a round can. Printed are, by kernel, its share of the model's time, the part of the roofline
+within a round can. Printed are, by kernel, its time in a run of the model, the part of the peak
 that the default reaches, the fastest candidate and how much longer the model took it for; then, by
 knob, what always taking the fastest of its values would gain in the whole model.
 """
@@ -21,8 +21,9 @@ from pathlib import Path
 import numpy as np
 
 from treadle.build.compile import fused_model
-from treadle.cli.peak import fma_gflops, read_gigabytes
+from treadle.cli.measure import Stopwatch
 from treadle.runtime import native
+from treadle.target.base import Target
 from treadle.te.choice import Choice
 from treadle.te.knobs import DEFAULTS, Config
 from treadle.tune.executor import LocalExecutor, WorkOptions
@@ -96,21 +97,27 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     tasks = extract_tasks(fused_model(arguments.model, target=arguments.target)).tasks
-    limits = fma_gflops(native.num_threads()) * 1e9, read_gigabytes(native.num_threads()) * 1e9
+    peak = _peak(tasks[0].target)
     found: list[Raced] = []
     for task in tasks[: arguments.tasks]:
         if (one := raced(task, arguments.rounds, cold=arguments.cold)) is not None:
             found.append(one)
-            _print(one, limits)
+            _print(one, peak)
             if arguments.json is not None:
                 _append(arguments.json, one)
     _summary(found)
 
 
-def _print(one: Raced, limits: tuple[float, float]) -> None:
-    task, peak = one.task, one.task.flops / limits[0]
-    print(f"{one.seconds * task.uses * 1e3:8.3f} ms  {peak / one.seconds:5.0%} of the peak  "
-          f"{task.name}", flush=True)  # fmt: skip
+def _peak(target: Target) -> float:
+    """Return the float32 operations a second of the threads: the units' by the measured clock."""
+    units = target.machine.fma_units * target.machine.fma_bits // 32
+    return 2 * units * native.num_threads() * Stopwatch(target).hertz()
+
+
+def _print(one: Raced, peak: float) -> None:
+    task = one.task
+    print(f"{one.seconds * task.uses * 1e3:8.3f} ms  {task.flops / peak / one.seconds:5.0%} of the "
+          f"peak  {task.name}", flush=True)  # fmt: skip
     for share, excess, choice in one.shares[:2]:
         if share < 0.98:
             print(f"      {share:.3f} of the time, taken for {excess:.2f}: "

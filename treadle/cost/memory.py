@@ -20,7 +20,7 @@ _MARGIN = 2
 _MET = 4
 """Of so many steps that fetch ahead, all but one have something to fetch."""
 _MANY_PASSES = 32
-"""From so many passes over the same bytes on, what the first of them waits for does not count."""
+"""From so many passes over the same data on, what the first of them waits for does not count."""
 _ROW_STAGES = 4
 """Stages of a row that the stack has room for, each of the largest size that is taken."""
 
