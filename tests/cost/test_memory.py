@@ -9,6 +9,9 @@ import pytest
 
 from tests.targets import AVX2, AVX512, with_caches
 from treadle.cost.memory import (
+    filled_bytes,
+    is_met,
+    is_near_again,
     level_cycles,
     local_bytes,
     memory_bytes_per_cycle,
@@ -94,3 +97,20 @@ def test_wider_pieces_of_rows_share_more_lines() -> None:
     few = rows_side_by_side(row, AVX512) // 2
     assert scattered_cycles(few, row, 64, AVX512) == 0
     assert scattered_cycles(few, row, 512, AVX512) > 0
+
+
+def test_what_is_fetched_past_the_end_is_in_vain() -> None:
+    assert is_met(12, 3)
+    assert not is_met(11, 3)
+
+
+@pytest.mark.parametrize(
+    ("panel", "size", "passes", "is_near"),
+    [(1.0, 4.0, 32, True), (1.0, 4.0, 31, False), (1.1, 4.0, 32, False), (1.0, 99.0, 32, False)],
+)
+def test_weights_are_near_again_where_a_panel_stays_for_many_tiles(
+    panel: float, size: float, passes: int, is_near: bool
+) -> None:
+    level_1 = filled_bytes(AVX512, 1)
+    sizes = int(panel * level_1), int(size * level_1)
+    assert is_near_again(*sizes, passes, AVX512) == is_near

@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ from tests.tune.tasks import product_task
 from treadle.build.kernel import Kernel, ObjectCode
 from treadle.target.backend import backend_of
 from treadle.te.knobs import Config
-from treadle.tune.runner import MeasureOptions, Runner
+from treadle.tune.runner import MeasureOptions, Runner, figures_of, raced
 from treadle.tune.task import Task
 
 NOTHING = ("entry:\n", "entry:\n  ret i32 0\nrest:\n")
@@ -53,6 +53,47 @@ def test_a_right_candidate_has_times(runner: Runner, task: Task) -> None:
 def test_a_hopeless_candidate_has_one_figure(runner: Runner, task: Task) -> None:
     measured = runner.measure(0, code_of(task), 1e-12)
     assert (measured.error, len(measured.seconds)) == ("", 1)
+
+
+def test_what_interrupts_a_part_of_the_slices_does_not_count() -> None:
+    """A call takes 100 us; every third use of the timer something else runs for 10 ms."""
+    timer = Interrupted(1e-4, every=3)
+    figures = figures_of(timer, MeasureOptions(), 1e-4)
+    assert all(f == pytest.approx(1e-4) for f in figures)
+    whole = figures_of(Interrupted(1e-4, every=3), MeasureOptions(), 1e-4, sliced=False)
+    assert max(whole) > 2e-4
+
+
+def test_an_interrupted_first_call_is_no_hopeless_candidate() -> None:
+    assert len(figures_of(Interrupted(1e-4, every=7), MeasureOptions(), 1e-4)) > 1
+
+
+def test_every_round_of_a_race_begins_with_another() -> None:
+    order: list[int] = []
+
+    def timer(place: int) -> Callable[[int], float]:
+        def seconds(calls: int) -> float:
+            order.append(place)
+            return 1e-2
+
+        return seconds
+
+    found = raced([timer(0), timer(1), timer(2)], ["", "wrong", ""], 2, MeasureOptions())
+    assert [len(m.seconds) for m in found] == [2, 0, 2]
+    assert order[-4:] == [0, 2, 2, 0]
+
+
+@dataclass
+class Interrupted:
+    """A timer of calls of so many seconds, of which every so many uses hold 10 ms of other work."""
+
+    seconds: float
+    every: int
+    uses: int = 0
+
+    def __call__(self, calls: int) -> float:
+        self.uses += 1
+        return self.seconds + (self.uses % self.every == 1) * 1e-2 / calls
 
 
 def test_a_wrong_result_never_has_a_time(runner: Runner, task: Task) -> None:

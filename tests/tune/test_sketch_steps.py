@@ -8,7 +8,7 @@ import json
 import numpy as np
 import pytest
 
-from tests.ops.test_operators import each_example
+from tests.ops.test_operators import call_of, each_example, function_of, inputs_of
 from tests.target.kernel import native
 from tests.targets import AVX512
 from tests.tune.sketch_graphs import GRAPHS, Graph
@@ -87,6 +87,21 @@ def test_lowered_forms_of_networks_have_sketches(name: str) -> None:
     assert op is not None
     for example in op.examples[:2]:
         assert not check_example(op, example, 2)
+
+
+def test_channels_without_weights_are_skipped() -> None:
+    """A third of the channels of three blocks: as the operator's own schedule does."""
+    op = OPERATORS.get("conv2d_nchwc")
+    assert op is not None
+    examples = [e for e in op.examples if dict(e.attrs).get("unused")]
+    assert len(examples) == 3
+    for example in examples:
+        assert not check_example(op, example, 2)
+    inputs = inputs_of(examples[0])
+    space = SketchSpace.of_function(function_of(call_of(op, examples[0], inputs)), AVX512)
+    made = [space.choice(p) for p in space.start()]
+    skips = [[s for s in c.steps if s.primitive == "skip_past"] for c in made if c is not None]
+    assert all(len(found) == 1 and found[0].args[-1] == 3 * 8 - 5 for found in skips)
 
 
 @pytest.mark.slow

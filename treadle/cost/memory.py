@@ -17,6 +17,10 @@ _BUSY = 0.85
 """The share of its time that memory delivers weights while products are computed."""
 _MARGIN = 2
 """How many times as long as when it is idle memory may take to answer."""
+_MET = 4
+"""Of so many steps that fetch ahead, all but one have something to fetch."""
+_MANY_PASSES = 32
+"""From so many passes over the same data on, what the first of them waits for does not count."""
 _ROW_STAGES = 4
 """Stages of a row that the stack has room for, each of the largest size that is taken."""
 
@@ -60,6 +64,24 @@ def steps_to_memory(step_cycles: float, target: Target) -> float:
 def steps_to_cores(step_cycles: float, target: Target) -> float:
     """Return how many steps before its use the caches of other cores must be asked for data."""
     return _MARGIN * target.machine.remote_latency / step_cycles
+
+
+def is_met(steps: int, ahead: int) -> bool:
+    """Return whether what is fetched `ahead` of a loop's `steps` is mostly read in it.
+
+    The last `ahead` steps ask for what stands past the end, which takes as long and brings nothing.
+    """
+    return steps >= _MET * ahead
+
+
+def is_near_again(panel: int, size: int, passes: int, target: Target) -> bool:
+    """Return whether weights that tiles read `passes` times are in the first cache but for once.
+
+    A tile reads a `panel` of the `size` bytes, the next tiles the same one; where other panels come
+    between, level 2 holds all of them.
+    """
+    stay = panel <= filled_bytes(target, 1) and 0 < size <= kept_bytes(target, 2)
+    return stay and passes >= _MANY_PASSES
 
 
 def kept_bytes(target: Target, level: int) -> int:

@@ -167,13 +167,15 @@ X86 = (
         replace(
             _ICE_LAKE,
             caches=(Cache(48 * K, 128.0), Cache(2 * M, 22.0), Cache(105 * M, 16.0, 56)),
+            memory_latency=300,
             dot_rates=_VNNI_BF16,
         ),
         Sources(
             f"{_INTEL}, Golden Cove servers; {_TIMES}",
             f"{_INTEL}, cache parameters of Golden Cove servers; level 3 of the Xeon Platinum "
             "8480+, others have more",
-            _AS_ZEN5,
+            "latency of memory: as `treadle doctor --measure` tells of an Emerald Rapids; "
+            "the rest estimated: as measured on Zen 5",
         ),
     ),
     Family(

@@ -178,7 +178,8 @@ class DeviceRunner:
             kernel, module = self._loaded(task, made)
             if error := self._check(kernel, ready):
                 return Measured(error=error)
-            found = figures_of(_timer(kernel, ready, self._options), self._options, best)
+            timer = _timer(kernel, ready, self._options)
+            found = figures_of(timer, self._options, best, sliced=False)
             module.free()
             return _believed(found)
         except TreadleError as error:
@@ -192,7 +193,7 @@ class DeviceRunner:
             kernels = [self._loaded(task, m)[0] for m in made]
             errors = [self._check(kernel, ready) for kernel in kernels]
             timers = [_timer(kernel, ready, self._options) for kernel in kernels]
-            return raced(timers, errors, rounds, self._options)
+            return raced(timers, errors, rounds, self._options, sliced=False)
         except TreadleError as error:
             self._give_up()
             return [Measured(error=error.problem) for _ in made]

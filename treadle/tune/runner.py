@@ -33,6 +33,11 @@ _MOST_BYTES = 512 << 20
 """Of arguments and results that a runner holds, in addition to those of the task at hand."""
 _MOST_COPIES = 64
 """Of the weights of a task."""
+_SLICE_SECONDS = 0.5e-3
+"""How long the slices of a figure are: on a busy machine others run every few milliseconds, which a
+slice mostly escapes and a figure does not."""
+_INTERRUPTED_SECONDS = 0.05
+"""What a call of a few microseconds may take where others run in between."""
 _Z = 1.96
 """Of a normal distribution 95 % lies within so many standard deviations."""
 
@@ -45,13 +50,14 @@ Timer = Callable[[int], float]
 class MeasureOptions:
     """How candidates are timed.
 
-    A figure is the mean of at least `number` calls and `min_repeat_ms`. There are at least two;
-    more until the 95 % confidence interval of their mean is within `precision` of it (a share), but
-    at most `repeat`. One that is `hopeless` times slower than the best known gets one figure. With
-    `flush` no cache holds the arguments when a call begins; with `cold_weights` none holds the
-    weights, as in a model with more of them than the caches hold. `timeout` seconds are the most
-    that a candidate may take altogether; `cooldown` seconds the device rests after each. `threads`
-    run a kernel.
+    A figure is of at least `number` calls and `min_repeat_ms`: the median of slices of them, so
+    that what runs in between does not count, where kernels run here. There are at least two
+    figures; more until the 95 % confidence interval of their mean is within `precision` of it (a
+    share), but at most `repeat`. One that is `hopeless` times slower than the best known gets one
+    figure. With `flush` no cache holds the arguments when a call begins; with `cold_weights` none
+    holds the weights, as in a model with more of them than the caches hold. `timeout` seconds are
+    the most that a candidate may take altogether; `cooldown` seconds the device rests after each.
+    `threads` run a kernel.
     """
 
     number: int = 1
@@ -319,18 +325,40 @@ def _check(kernel: LoadedKernel, ready: _Prepared) -> str:
     return ""
 
 
-def figures_of(timer: Timer, options: MeasureOptions, best: float) -> list[float]:
-    """Return the seconds of a call, one figure per repeat; `timer` calls the kernel some times."""
-    once = timer(1)
+def figures_of(
+    timer: Timer, options: MeasureOptions, best: float, *, sliced: bool = True
+) -> list[float]:
+    """Return the seconds of a call, one figure per repeat; `timer` calls the kernel some times.
+
+    Not `sliced`, each figure is one use of the timer.
+    """
+    once = _once(timer)
     if once > 4 * options.hopeless * best:
         return [once]
     calls = max(options.number, _calls(once, options.min_repeat_ms))
+    each = max(options.number, _slice(calls, once)) if sliced else calls
     figures: list[float] = []
     while len(figures) < max(options.repeat, 1):
-        figures.append(timer(calls))
+        figures.append(_figure(timer, calls, each))
         if min(figures) > options.hopeless * best or _is_precise(figures, options.precision):
             break
     return figures
+
+
+def _once(timer: Timer) -> float:
+    """Return about what a call takes; where it may have been interrupted, the lesser of two."""
+    seconds = timer(1)
+    return seconds if seconds > _INTERRUPTED_SECONDS else min(seconds, timer(1))
+
+
+def _slice(calls: int, once: float) -> int:
+    """Return how many of so many calls are a slice, where one takes `once` seconds."""
+    return max(1, min(calls, round(_SLICE_SECONDS / max(once, 1e-9))))
+
+
+def _figure(timer: Timer, calls: int, each: int) -> float:
+    """Return the seconds of a call, the median of slices of `each` calls, `calls` in all."""
+    return statistics.median(timer(each) for _ in range(max(1, round(calls / each))))
 
 
 def _calls(seconds: float, least_ms: float) -> int:
@@ -370,16 +398,24 @@ def _race(
 
 
 def raced(
-    timers: Sequence[Timer], errors: Sequence[str], rounds: int, options: MeasureOptions
+    timers: Sequence[Timer],
+    errors: Sequence[str],
+    rounds: int,
+    options: MeasureOptions,
+    *,
+    sliced: bool = True,
 ) -> list[Measured]:
-    """Time kernels alternately, a figure of each in every round, but those that have an error."""
+    """Time kernels alternately, a figure of each in every round, but those that have an error.
+
+    Each round begins with another one: what the system does every few milliseconds hits all alike.
+    """
     figures: list[list[float]] = [[] for _ in timers]
-    calls = [
-        0 if error else _calls(timer(1), options.min_repeat_ms)
-        for timer, error in zip(timers, errors, strict=True)
-    ]
-    for _ in range(rounds):
-        for place, timer in enumerate(timers):
-            if not errors[place]:
-                figures[place].append(timer(calls[place]))
+    ready = [place for place, error in enumerate(errors) if not error]
+    once = {place: _once(timers[place]) for place in ready}
+    calls = {place: _calls(once[place], options.min_repeat_ms) for place in ready}
+    for number in range(rounds if ready else 0):
+        first = number % len(ready)
+        for place in (*ready[first:], *ready[:first]):
+            each = _slice(calls[place], once[place]) if sliced else calls[place]
+            figures[place].append(_figure(timers[place], calls[place], each))
     return [Measured(tuple(f), error) for f, error in zip(figures, errors, strict=True)]

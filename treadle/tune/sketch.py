@@ -9,7 +9,7 @@ from in `sketch_features`, and how long the analytic model thinks it takes in `s
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice, product
 
@@ -61,7 +61,8 @@ class SketchSpace:
     """All candidates of the sketches of a schedule's tensors.
 
     `rules` are asked before those of this package. The schedule itself stays as it is; the steps of
-    a candidate are for a fresh one.
+    a candidate are for a fresh one. Of its one reduction the last `unused` terms are known to be
+    zero, its first and last axis (blocks of channels, channels of a block) counted as one.
 
     Raises: ScheduleError where the target or a symbolic size is none that sketches are made for.
     """
@@ -69,11 +70,17 @@ class SketchSpace:
     kind = "sketch"
 
     def __init__(
-        self, schedule: Schedule, target: Target, rules: Sequence[SketchRule] = ()
+        self,
+        schedule: Schedule,
+        target: Target,
+        rules: Sequence[SketchRule] = (),
+        *,
+        unused: int = 0,
     ) -> None:
         self.schedule = schedule.fresh()
         self.target = target
-        self.sketches = sketches_of(self.schedule, target, rules)
+        found = sketches_of(self.schedule, target, rules)
+        self.sketches = [replace(sketch, unused=unused) for sketch in found] if unused else found
         self._known: dict[SketchPoint, tuple[float, Floats]] = {}
 
     @staticmethod
@@ -81,7 +88,10 @@ class SketchSpace:
         function: Function, target: Target, rules: Sequence[SketchRule] = ()
     ) -> SketchSpace:
         """Return the space of a fused function of a graph."""
-        return SketchSpace(build_group(function, target)[0].schedule, target, rules)
+        group = build_group(function, target)[0]
+        sums = [s for s in group.schedule.stages if getattr(s.op, "reduce_axis", ())]
+        unused = getattr(group.attrs, "unused", 0) if len(sums) == 1 else 0
+        return SketchSpace(group.schedule, target, rules, unused=unused)
 
     @property
     def size(self) -> int:

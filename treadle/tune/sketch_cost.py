@@ -2,7 +2,7 @@
 """What candidates of a sketch take by an analytic model, many at once.
 
 The model is a roofline with more than one roof: multiply-adds and loads of a register tile, and
-what passes between the levels of the memory (`sketch_tile_cost`). Of every plan it counts what is
+what passes between the levels of the memory (`sketch_traffic`). Of every plan it counts what is
 computed in the loop it is in, as often as that runs (`sketch_places`).
 """
 
@@ -27,7 +27,8 @@ from treadle.tune.sketch_plans import (
     vector_read,
 )
 from treadle.tune.sketch_slots import Ints
-from treadle.tune.sketch_tile_cost import WRITTEN, PlanCosts, rates, tiled_costs
+from treadle.tune.sketch_tile_cost import PlanCosts, rates, tiled_costs
+from treadle.tune.sketch_traffic import WRITTEN
 
 
 @dataclass(eq=False)

@@ -310,6 +310,8 @@ class Sketch:
     nests: Mapping[int, Nest]
     readers: Mapping[int, tuple[int, ...]]
     """By the stage of a plan's results: the stages of the plans that read it; -1 for others."""
+    unused: int = 0
+    """How many of a reduction's last terms are zero, its first and last axis counted as one."""
 
     @cached_property
     def users(self) -> tuple[tuple[int, ...], ...]:

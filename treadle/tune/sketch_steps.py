@@ -47,7 +47,8 @@ def steps_of(schedule: Schedule, sketch: Sketch, choices: Choices) -> tuple[Step
             is_host = bool(where.is_host(k)[0])
             found.append(block_steps(made, plan, values, place, sizes, is_host=is_host))
         else:
-            found.append([_Tiles(made, plan, values, place, sizes).apply()])
+            unused = 0 if any(s.primitive == "rfactor" for s in sketch.steps) else sketch.unused
+            found.append([_Tiles(made, plan, values, place, sizes, unused).apply()])
     return tuple(made.steps)
 
 
@@ -151,7 +152,9 @@ class _Tiles:
         values: Choices,
         place: Place | None,
         sizes: tuple[int, ...],
+        unused: int = 0,
     ) -> None:
+        self.unused = unused
         self.schedule, self.plan, self.values, self.place = schedule, plan, values, place
         self.extents = sizes
         self.result = numbered(schedule, plan.result)
@@ -159,6 +162,8 @@ class _Tiles:
         self.at = self._choice("at", plan.levels.outer - 1)
         self.unroll = self._choice("unroll", 1)
         self.lanes = plan.lanes if self._choice("vectorize", 1) else 0
+        self.last: dict[IterVar, IterVar] = {}
+        """By the axes of the reduction: their innermost loops."""
 
     def apply(self) -> Place:
         """Schedule both stages; return the loop over tasks."""
@@ -167,6 +172,7 @@ class _Tiles:
         task, innermost = self._stores()
         self.sums.compute_at(self.result, innermost)
         reductions = self._accumulators()
+        self._skip_unused()
         for number in self.plan.packable:
             if self._choice(f"pack{number}", 0):
                 self._pack(number, task)
@@ -282,7 +288,8 @@ class _Tiles:
             elif plan.nest.extents[axis] > 1:
                 self._add_inner(sums, axis, op.axis[axis], self.extents[axis], inner)
         for axis in plan.reduced_axes:
-            self._reduced(axis, op.reduce_axis[axis - plan.nest.data], reduced)
+            root = op.reduce_axis[axis - plan.nest.data]
+            self.last[root] = self._reduced(axis, root, reduced)
         spatial[-1] = inner.loops
         order = self._in_order(spatial, reduced)
         loops = [*order, *([inner.lanes] if inner.lanes is not None else [])]
@@ -309,18 +316,30 @@ class _Tiles:
         if size > 1:
             self._add_inner(self.sums, axis, loop, size, inner)
 
-    def _reduced(self, axis: int, loop: IterVar, reduced: list[list[IterVar]]) -> None:
+    def _reduced(self, axis: int, loop: IterVar, reduced: list[list[IterVar]]) -> IterVar:
+        """Split an axis of the reduction into loops of its levels; return the innermost."""
         size = self.plan.nest.extents[axis]
         for level, step in enumerate(self._sizes(axis) if len(reduced) > 1 else []):
             if step >= size:
                 continue
             if step == 1:
                 reduced[level].append(loop)
-                return
+                return loop
             outer, loop = self.sums.split(loop, factor=step)
             reduced[level].append(outer)
             size = step
         reduced[-1].append(loop)
+        return loop
+
+    def _skip_unused(self) -> None:
+        """Skip the terms that are known to be zero, in the innermost loop of their axes."""
+        axes = _compute(self.sums).reduce_axis
+        ends = (axes[0], axes[-1]) if len(axes) > 1 else ()
+        loops = [self.last[a] for a in ends if a in self.last]
+        if self.unused and loops:
+            innermost = max(loops, key=self.sums.leaf_iter_vars.index)
+            end = prod(_known(a.extent) for a in ends) - self.unused
+            self.sums.skip_past(innermost, ends, end)
 
     def _in_order(
         self, spatial: list[list[IterVar]], reduced: list[list[IterVar]]

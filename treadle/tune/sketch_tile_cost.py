@@ -1,26 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """What tiles in several levels take by the analytic model, many candidates at once.
 
-What a tile reads again is counted as by Ansor's features: the footprint of the largest tile that
-stays in a cache, as often as that is loaded.
+Their arithmetic, the tasks that threads share, the code that is written out; what they move between
+the levels of the memory is `sketch_traffic`'s.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
-from treadle.cost.loops import room_in, run_cycles, tile_start_cycles
+from treadle.cost.loops import run_cycles, tile_start_cycles
 from treadle.cost.memory import local_bytes
 from treadle.target.base import Target
-from treadle.tune.sketch_nest import Floats64, Nest, Read
+from treadle.tune.sketch_nest import Floats64, Nest
 from treadle.tune.sketch_places import Places, Values, choice
 from treadle.tune.sketch_plans import MOST_STATEMENTS, MOST_UNROLLED, Plan, Tiled, vector_read
 from treadle.tune.sketch_slots import Ints
+from treadle.tune.sketch_traffic import Bools, Traffic
 
 _FUSED_OPERATIONS = 2
 """A product and its sum are one instruction; what is more is computed for every term."""
@@ -28,12 +27,6 @@ _SECOND_ROOF = 0.3
 """The part of the lower roofs that is not hidden under the highest."""
 _FETCHED_ROOF = 0.2
 """The same where operands are fetched ahead."""
-WRITTEN = 2
-"""How often a line that is written passes a cache: it is read first."""
-_LINES_AHEAD = 2
-"""Lines of memory that are fetched in vain, or waited for, where a run of them ends."""
-
-Bools = NDArray[np.bool_]
 
 
 @dataclass(eq=False)
@@ -70,18 +63,6 @@ class TileNumbers:
     statements: Floats64
     intensity: Floats64
     """[levels + 1, candidates]: multiply-adds for each byte of operands."""
-
-
-@dataclass(eq=False)
-class _Loops:
-    """The loops of all candidates, outermost first; `inside[k]` is what the first k are around."""
-
-    inside: Floats64
-    """[loops + 1, axes, candidates]"""
-    trips: list[Floats64]
-    axes: list[Ints]
-    levels: list[int]
-    """After how many loops each level of the structure begins, and the last one ends."""
 
 
 def rates(target: Target) -> tuple[float, float, float]:
@@ -149,18 +130,21 @@ class _Model:
         self.sums = np.prod(np.delete(data, plan.vector, axis=0), axis=0) * self.vectors
         self.inner = np.prod(self.tiles[plan.levels.text.rindex("R")][self.nest.data :], axis=0)
         """Terms of the innermost loops over the reduction."""
-        self.packed = {n: self.choice(f"pack{n}", 0) > 0 for n in plan.packable}
         self.order = self._order()
 
     @cached_property
-    def around(self) -> list[Floats64]:
-        """What is needed of the plan in each of the loops around it, see `Places.around`."""
-        return self.where.around(self.number)
+    def traffic(self) -> Traffic:
+        """What its loops move."""
+        packed = {n: self.choice(f"pack{n}", 0) > 0 for n in self.plan.packable}
+        around, text = self.where.around(self.number), self.plan.levels.text
+        return Traffic(
+            self.nest, text, self.tiles, self.order, around, self.times, packed, self.target
+        )
 
     def limits(self) -> tuple[Bools, Floats64, Floats64]:
         """Return which candidates keep the limits of tiles, and the code: see `tile_limits`."""
         statements, most = self._statements(), local_bytes(self.target)
-        copied = self._packing()[1]
+        copied = self.traffic.packing()[1]
         valid = self._is_small(statements) & (self._held_bytes() <= most) & (copied <= most)
         return valid & ~self._fetches_apart(), statements, self._task_copies()
 
@@ -190,8 +174,8 @@ class _Model:
         """Return all numbers of the plan, of all times that it runs."""
         step = self._step_cycles()
         compute = self._compute_cycles(step)
-        traffic, footprints = self._traffic()
-        copying, _ = self._packing()
+        traffic, footprints = self.traffic.passed()
+        copying, _ = self.traffic.packing()
         roofs = np.concatenate([compute[None], traffic / np.array(rates(self.target))[:, None]])
         highest = np.max(roofs, axis=0)
         seen = np.where(self._is_fetched(), _FETCHED_ROOF, _SECOND_ROOF)
@@ -288,7 +272,7 @@ class _Model:
         found: Bools = np.prod(self.loops[between][:, :data], axis=(0, 1)) > 1
         return found
 
-    # -- memory ------------------------------------------------------------------------------
+    # -- tasks and limits --------------------------------------------------------------------
 
     def _order(self) -> Ints:
         """Return the axes of the data loops from outermost to innermost: [axes, candidates]."""
@@ -296,119 +280,6 @@ class _Model:
         rest = [a for a in range(self.nest.data) if a not in tiled]
         orders = [[*rest, f, *(a for a in tiled if a != f)] for f in tiled] or [rest]
         return np.array(orders, dtype=np.int64)[self.choice("first", 0)].T
-
-    def _walk(self) -> _Loops:
-        """Return all loops from outermost to innermost, and what is inside of each.
-
-        Those of the stages that the plan is in come first.
-        """
-        every = np.arange(self.nest.data, len(self.nest.extents))
-        terms = np.repeat(every[:, None], self.count, axis=1)
-        data = np.repeat(np.arange(self.nest.data)[:, None], self.count, axis=1)
-        text = self.plan.levels.text
-        steps = [(data, tile) for tile in self.around[1:]]
-        steps += [(self.order if kind == "S" else terms, tile)
-                  for kind, tile in zip(text, self.tiles[1:], strict=True)]  # fmt: skip
-        each = np.arange(self.count)
-        inside, trips, axes, levels = [self.around[0]], [], [], [0]
-        for order, after in steps:
-            for axis in order if np.any(inside[-1] > after) else ():
-                part = after[axis, each]
-                count = np.ceil(inside[-1][axis, each] / part)
-                if np.all(count <= 1):
-                    continue
-                tile = inside[-1].copy()
-                tile[axis, each] = part
-                inside.append(tile)
-                trips.append(count)
-                axes.append(axis)
-            levels.append(len(inside) - 1)
-        return _Loops(np.stack(inside), trips, axes, levels[len(self.around) - 1 :])
-
-    def _again(self) -> Floats64:
-        """Return how often what the plan needs in all is computed."""
-        trips = np.ones(self.count)
-        for outer, inner in pairwise(self.around):
-            trips *= np.prod(np.ceil(outer / inner)[: self.nest.data], axis=0)
-        return np.maximum(1.0, self.times / trips)
-
-    def _traffic(self) -> tuple[Floats64, Floats64]:
-        """Return bytes that pass each level of cache, and those that tiles of each level read."""
-        walk, target = self._walk(), self.target
-        prints = [self._held(r, walk.inside) for r in self.nest.reads]
-        shape = (len(walk.inside), self.count)
-        footprints: Floats64 = sum((held for held, _ in prints), np.zeros(shape))
-        size = np.prod(walk.inside[:, : self.nest.data], axis=1) * self.nest.itemsize
-        found = np.zeros((3, self.count))
-        near = sum((self._taken(r, walk.inside) for r in self.nest.reads), np.zeros(shape))
-        fits = [
-            held + size <= room_in(cache)
-            for held, cache in (
-                (near, target.l1_bytes),
-                (footprints, target.l2_bytes),
-                (footprints, target.l3_bytes),
-            )
-        ]
-        for read, (held, ends) in zip(self.nest.reads, prints, strict=True):
-            sweeps = self._sweeps(read, walk)
-            for c, stays in enumerate(fits):
-                around = np.maximum(np.argmax(stays, axis=0) - 1, 0)
-                moved = (held if c == 0 else held + ends)[:-1] * sweeps
-                own = np.take_along_axis(moved, around[None, :], axis=0)[0]
-                found[c] += np.where(stays[0], 0.0, own)
-        found += np.where(np.stack([stays[0] for stays in fits]), 0.0, WRITTEN * size[0])
-        return found * self._again(), footprints[walk.levels]
-
-    def _held(self, read: Read, inside: Floats64) -> tuple[Floats64, Floats64]:
-        """Return the bytes tiles hold of a read, and those lost where runs of memory end."""
-        line, shape = self.target.machine.line_bytes, (len(inside), self.count)
-        tiles = inside.transpose(1, 0, 2).reshape(inside.shape[1], -1)
-        held, runs = (part.reshape(shape) for part in read.lines(tiles, line))
-        ends = np.where(runs > 1, runs * (_LINES_AHEAD * line), 0.0)
-        if read.source not in self.packed:
-            return held, ends
-        dense = (read.elements(tiles) * read.itemsize).reshape(shape)
-        is_packed = self.packed[read.source][None, :]
-        return np.where(is_packed, dense, held), np.where(is_packed, 0.0, ends)
-
-    def _taken(self, read: Read, inside: Floats64) -> Floats64:
-        """Return the bytes of the first cache that tiles take for a read."""
-        tiles = inside.transpose(1, 0, 2).reshape(inside.shape[1], -1)
-        machine = self.target.machine
-        taken = read.taken(tiles, machine.page_bytes).reshape(len(inside), self.count)
-        if read.source not in self.packed:
-            return taken
-        dense = (read.elements(tiles) * read.itemsize).reshape(taken.shape)
-        return np.where(self.packed[read.source][None, :], dense, taken)
-
-    def _sweeps(self, read: Read, walk: _Loops) -> Floats64:
-        """Return how often loops run over what they read, a row for each loop.
-
-        What is inside of the loop stays in a cache, what the loop runs over does not: so it is
-        loaded each time that an outer loop comes back, except that loops which do not use it keep
-        it as long as none between does.
-        """
-        uses = np.array([read.uses(a) for a in range(len(self.nest.extents))])
-        found = np.ones((max(1, len(walk.trips)), self.count))
-        for k in range(len(walk.trips)):
-            started = uses[walk.axes[k]] & (walk.trips[k] > 1)
-            for outer in reversed(range(k)):
-                started |= uses[walk.axes[outer]] & (walk.trips[outer] > 1)
-                found[k] = np.where(started, found[k] * walk.trips[outer], found[k])
-        return found
-
-    def _packing(self) -> tuple[Floats64, Floats64]:
-        """Return the cycles to copy operands, and the bytes of the largest copy of a task."""
-        cycles, most = np.zeros(self.count), np.zeros(self.count)
-        tasks = np.prod(self.loops[0], axis=0)
-        for read in (r for r in self.nest.reads if r.source in self.packed):
-            size = read.elements(self.tiles[1]) * read.itemsize
-            size = np.where(self.packed[read.source], size, 0.0)
-            cycles += 2 * self.times * tasks * size / self.target.machine.caches[2].bytes_per_cycle
-            most = np.maximum(most, size)
-        return cycles, most
-
-    # -- tasks and limits --------------------------------------------------------------------
 
     def _tasks(self) -> Floats64:
         """Return how many tasks the threads share."""

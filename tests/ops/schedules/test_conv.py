@@ -55,12 +55,36 @@ def test_bands_leave_a_last_tile_of_its_own_to_the_parallel_loop(channels: int) 
 
 def test_weights_and_the_data_of_single_taps_are_fetched_ahead() -> None:
     for shapes, count in (
-        (((1, 4, 7, 7, 16), (4, 4, 1, 1, 16, 16)), 2),
+        (((1, 32, 7, 7, 16), (4, 32, 1, 1, 16, 16)), 2),
         (((1, 2, 9, 9, 16), (2, 2, 3, 3, 16, 16)), 1),
         (((1, 2, 3, 3, 16), (2, 2, 3, 3, 16, 16)), 0),  # one position: weights are a stream
     ):
         check("conv2d_nchwc", *shapes, atol=1e-4)
         assert kernel_of(TARGET, "conv2d_nchwc", *shapes).schedule.count("prefetch") == count
+
+
+@pytest.mark.parametrize(("blocks", "is_fetched"), [(4, False), (12, True)])
+def test_data_is_fetched_where_most_fetches_meet_some(blocks: int, is_fetched: bool) -> None:
+    """Three steps ahead: of four steps three would ask for what stands past the last channel."""
+    kernel = kernel_of(TARGET, "conv2d_nchwc", *single_taps(blocks, 7))
+    assert kernel.schedule.count(".prefetch(x0") == is_fetched
+
+
+@pytest.mark.parametrize(
+    ("blocks", "size", "is_fetched"),
+    [(4, 56, False), (4, 7, True), (64, 56, True)],  # many tiles; few; a panel beyond level 1
+)
+def test_weights_are_not_fetched_for_many_tiles_of_which_the_first_reads_them(
+    blocks: int, size: int, is_fetched: bool
+) -> None:
+    kernel = kernel_of(TARGET, "conv2d_nchwc", *single_taps(blocks, size))
+    assert kernel.schedule.count(".prefetch(x1") == is_fetched
+    assert "fetch_weights" in {knob.name for knob in kernel.knobs}  # tuning may find otherwise
+
+
+def single_taps(blocks: int, size: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the shapes of a 1x1 convolution of so many blocks of channels to four."""
+    return (1, blocks, size, size, 16), (4, blocks, 1, 1, 16, 16)
 
 
 @pytest.mark.parametrize("size", [14, 28])
@@ -107,7 +131,7 @@ def test_a_large_operand_of_the_tail_is_fetched_ahead(size: int, fetches: bool) 
     w = Var("w", TensorType((4, 1, 1, 1, 16, 16), "float32"))
     total = ew.relu(ew.add(conv2d_nchwc(x, w), y))
     kernel = Kernel(Function((x, w, y), total, "residual"), TARGET)
-    assert kernel.schedule.count("prefetch") == 2 + fetches
+    assert kernel.schedule.count(".prefetch(y") == fetches
 
 
 def test_taps_that_only_meet_padding_are_skipped() -> None:

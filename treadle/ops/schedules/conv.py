@@ -10,6 +10,8 @@ from typing import Any
 from treadle.cost.depthwise import WindowTaps
 from treadle.cost.memory import (
     filled_bytes,
+    is_met,
+    is_near_again,
     kept_bytes,
     level_cycles,
     memory_bytes_per_cycle,
@@ -343,9 +345,11 @@ def _fetch_ahead(
     """Fetch what the sums read before they need it.
 
     Past the end of a tile's panels of weights stand those of the next tile. Where so few positions
-    are computed that weights alone decide, they are a stream that the machine foresees by itself.
+    are computed that weights alone decide, they are a stream that the machine foresees by itself;
+    where they stay in the first cache for many tiles, only the first of them waits.
     Of the data a tile takes short rows, far apart, which no prefetcher of the machine foresees;
-    windows larger than 1x1 read each of them several times, which hides the wait.
+    windows larger than 1x1 read each of them several times, which hides the wait. Where a tile has
+    few steps, most fetches would be of what stands past the last of its channels.
     Of vectors shorter than a line see `_unroll_short_steps`.
     """
     op = total.op
@@ -358,19 +362,25 @@ def _fetch_ahead(
     )
     assert isinstance(weights, Tensor)
     ic, *taps, icb = op.reduce_axis
-    pays = not _is_stream(op, weights, tile, target)
+    positions = prod(known(a) for a in (*op.axis[:1], *op.axis[2:-1]))
+    size = (size_of(weights.shape) or 0) * itemsize(weights.dtype)
+    pays = not _is_stream(size, positions, tile, target)
     if known(op.axis[-1]) * itemsize_of(total) < target.machine.line_bytes:
         vectors = tile.vectors * registers
         _unroll_short_steps(total, weights, vectors, step, target, knobs, pays=pays)
         return
     if _is_in_memory(total, weights):
         usual = steps_to_memory(step, target)
+        panel = tile.vectors * size // max(1, known(op.axis[1]))
+        passes = positions // (tile.high * tile.wide)
+        pays &= not is_near_again(panel, size, passes, target)
         _fetch(total, weights, icb, "fetch_weights", usual, knobs, pays=pays)
     looks_up = len(op.input_tensors) > 2  # the channels of a group
     data = next(t for t in op.input_tensors if t is not weights)
     if not looks_up and _is_in_memory(total, data) and prod(known(a) for a in taps[-2:]) == 1:
         iteration = step * max(1, known(icb)) * prod(known(a) for a in taps[:-2])
-        _fetch(total, data, ic, "fetch_data", steps_to_cores(iteration, target), knobs)
+        ahead = ceil(steps_to_cores(iteration, target))
+        _fetch(total, data, ic, "fetch_data", ahead, knobs, pays=is_met(known(ic), ahead))
 
 
 def _unroll_short_steps(
@@ -404,11 +414,8 @@ def _unroll_short_steps(
     _fetch(total, weights, outside, "fetch_weights", usual, knobs, pays=pays)
 
 
-def _is_stream(op: ComputeOp, weights: Tensor, tile: WindowTile, target: Target) -> bool:
+def _is_stream(size: int, positions: int, tile: WindowTile, target: Target) -> bool:
     """Return whether weights are read once, and take longer to read than to multiply."""
-    lead, (_, *image, _) = op.axis[0], op.axis[1:]
-    positions = prod(map(known, (lead, *image)))
-    size = (size_of(weights.shape) or 0) * itemsize(weights.dtype)
     return positions <= tile.high * tile.wide and outlast_products(size, positions, target)
 
 
