@@ -23,9 +23,9 @@ from treadle.optimize.methods.method import METHODS, Choices, Method, least_cycl
 pytestmark = pytest.mark.tiny
 
 
-def convolution(**attrs: object) -> Call:
+def convolution(size: int = 14, **attrs: object) -> Call:
     pads = {"pads_before": (1, 1), "pads_after": (1, 1)}
-    return conv(var("x", 1, 32, 14, 14), constant(32, 32, 3, 3), origin="c", **pads, **attrs)
+    return conv(var("x", 1, 32, size, size), constant(32, 32, 3, 3), origin="c", **pads, **attrs)
 
 
 def free(site: ConvSite) -> float:
@@ -45,7 +45,7 @@ def cheapest() -> Iterator[Method[ConvSite]]:
 
 
 def test_every_method_is_in_the_table_and_one_is_chosen() -> None:
-    found = asked(convolution(), AVX512)
+    found = asked(convolution(56), AVX512)
     assert set(found.candidates) == {m.name for m in METHODS.of(conv)}
     assert [name for name, c in found.candidates.items() if not c.reason] == [found.choice]
     least = min(c.cycles for c in found.candidates.values() if c.cycles is not None)
