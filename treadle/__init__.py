@@ -5,14 +5,13 @@ Names are imported when they are first used: who only runs saved models waits fo
 for the compiler.
 """
 
-import gc
 from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 # Sub-packages called like public functions: once imported they do not take a function's place.
 import treadle.build
 import treadle.lower  # as said above
+from treadle.build.collector import without_collector
 from treadle.errors import (
     ArtifactError,
     ConfigError,
@@ -89,6 +88,8 @@ _PLACES = {
 """The module of every name that is imported when it is used."""
 _PACKAGES = ("auto_scheduler", "autotvm", "rpc", "te")
 """Names that are packages."""
+# What modules are made of is no garbage, and need not be looked through.
+_imported = without_collector(import_module)
 
 
 def __getattr__(name: str) -> object:
@@ -100,17 +101,6 @@ def __getattr__(name: str) -> object:
     found = getattr(module, "compile_model" if name == "compile" else name)
     globals()[name] = found
     return found
-
-
-def _imported(name: str) -> ModuleType:
-    """Import a module; what modules are made of is no garbage, and need not be looked through."""
-    if not gc.isenabled():
-        return import_module(name)
-    gc.disable()
-    try:
-        return import_module(name)
-    finally:
-        gc.enable()
 
 
 def __dir__() -> list[str]:
