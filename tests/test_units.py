@@ -50,6 +50,7 @@ MATHEMATICS = {
     "optimize/methods/strassen_weights.py": {"MOST_SPREAD"},
     "optimize/quantised.py": {"_MOST_STEPS"},
     "optimize/recognise.py": {"_CLOSE", "_TANH_ARGUMENT"},
+    "optimize/subnormals.py": {"_SMALL"},
 }
 """Of algorithms: their points, sizes and orders, and what they round."""
 FORMATS = {

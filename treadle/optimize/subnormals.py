@@ -16,75 +16,94 @@ that only meets such weights gives NaN. At level 0 of optimisation all weights s
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
-from treadle.graph.nodes import Call, Constant, Function, Node
-from treadle.graph.types import tensor_type
+from treadle.graph.nodes import Call, Constant, DeferredConstant, Function, Node, rewrite
+from treadle.limits import DEFERRED_BYTES
 from treadle.ops.conv import conv
 from treadle.ops.elementwise import multiply
 from treadle.ops.matmul import matmul
-from treadle.optimize.affine import channel_constant
-from treadle.optimize.rule import Rule, Uses, apply_rules, with_arguments
+from treadle.optimize.affine import Linear, channel_constant
+from treadle.optimize.rule import with_arguments
+from treadle.runtime.pages import release_pages
 
 Weights = npt.NDArray[np.float32]
 
-_SMALL = np.float32(2.0**-60)
+_SMALL = 2.0**-60
+"""Below it a filter is scaled; above, float32 rounds its sums by more than a subnormal weight."""
 _NORMAL = np.finfo(np.float32).smallest_normal
 
 
 def keep_sums_normal(function: Function) -> Function:
     """Return `function` with weights whose products with values around 1 are normal numbers."""
-    return apply_rules(function, RULES)
+    made = rewrite(function, _with_normal_weights)
+    return function if made.body is function.body else made
 
 
-def _with_normal_weights(call: Call, uses: Uses) -> Node | None:
-    x, w = call.args
-    if not isinstance(w, Constant) or w.type.dtype != "float32" or not w.value.size:
+def _with_normal_weights(node: Node) -> Node | None:
+    if not isinstance(node, Call) or node.op not in (conv, matmul):
         return None
-    if call.op is matmul and w.value.ndim != 2:
+    weights = node.args[1]
+    if not isinstance(weights, Constant) or weights.type.dtype != "float32":
         return None
-    if not _has_small(w.value):
+    if node.op is matmul and weights.type.ndim != 2:
         return None
-    axis = 0 if call.op is conv else 1
-    exponents = _exponents(w.value, axis)
-    weights = _flushed(_scaled(w.value, exponents, axis))
-    if np.array_equal(weights, w.value, equal_nan=True):
-        return None
-    made = with_arguments(call, (x, Constant.of(weights, origin=w.origin)))
-    if made is None:
-        return None
-    if not exponents.any():
-        return made
-    type_ = tensor_type(call.type)
-    place = 1 if call.op is conv else type_.ndim - 1
-    units = channel_constant(np.ldexp(1.0, -exponents), type_, place)
-    return None if units is None else multiply(made, units, origin=call.origin)
+    w = weights.value  # once: of a deferred constant it is computed each time
+    exponents, has_subnormal = _look(w, axis=0 if node.op is conv else 1)
+    release_pages(w)
+    linear = Linear(node, None)
+    scaled = None if exponents is None else linear.with_affine(np.ldexp(1.0, exponents), None, "")
+    made = node if scaled is None else scaled
+    assert isinstance(made, Call)
+    if has_subnormal:
+        made = with_arguments(made, (made.args[0], _flushed(made.args[1]))) or made
+    if exponents is None or scaled is None:
+        return None if made is node else made
+    units = channel_constant(np.ldexp(1.0, -exponents), linear.type, linear.axis)
+    return None if units is None else multiply(made, units, origin=node.origin)
 
 
-def _has_small(w: Weights) -> bool:
-    """True where a weight is below 2^-60, zeros too, or NaN; without a copy of them all."""
-    parts = np.nditer(w, ["external_loop", "buffered"], order="K")
-    return not all(np.min(np.abs(part)) >= _SMALL for part in parts)
+def _look(w: Weights, axis: int) -> tuple[npt.NDArray[np.intc] | None, bool]:
+    """Return by which power of two each filter is to be multiplied, and if a weight is subnormal.
 
-
-def _exponents(w: Weights, axis: int) -> npt.NDArray[np.intc]:
-    """Return by which power of two each filter is multiplied: to a largest weight in [1, 2).
-
-    The inverse must be a normal number too, so the smallest of filters stay below.
+    None where no filter is: they are multiplied to a largest weight in [1, 2), the smallest of them
+    to less, so that the inverse is a normal number too.
     """
-    largest = np.max(np.abs(w), axis=tuple(k for k in range(w.ndim) if k != axis))
+    if not w.size or not _any(w, lambda part: ~(np.min(np.abs(part)) >= _SMALL)):
+        return None, False
+    others = tuple(k for k in range(w.ndim) if k != axis)
+    largest = np.maximum(np.max(w, axis=others), -np.min(w, axis=others))
     is_small = (largest > 0) & (largest < _SMALL)
-    return np.where(is_small, np.minimum(1 - np.frexp(largest)[1], 126), 0).astype(np.intc)
+    exponents = np.where(is_small, np.minimum(1 - np.frexp(largest)[1], 126), 0).astype(np.intc)
+    return exponents if is_small.any() else None, _any(w, lambda part: np.any(_is_subnormal(part)))
 
 
-def _scaled(w: Weights, exponents: npt.NDArray[np.intc], axis: int) -> Weights:
-    sizes = [len(exponents) if k == axis else 1 for k in range(w.ndim)]
-    return np.ldexp(w, exponents.reshape(sizes)) if exponents.any() else w
+def _any(w: Weights, holds: Callable[[Any], np.bool_]) -> bool:
+    """True where something holds for a part of the weights, of which no copy is made."""
+    return any(bool(holds(part)) for part in np.nditer(w, ["external_loop", "buffered"], order="K"))
 
 
-def _flushed(w: Weights) -> Weights:
-    return np.where(np.abs(w) < _NORMAL, np.copysign(np.float32(0), w), w)
+def _is_subnormal(w: Weights) -> npt.NDArray[np.bool_]:
+    found: npt.NDArray[np.bool_] = (np.abs(w) < _NORMAL) & (w != 0)
+    return found
 
 
-RULES = (Rule("normal_weights", (conv, matmul), _with_normal_weights),)
+def _flushed(weights: Node) -> Constant:
+    """Return weights with zeros for subnormal ones; large ones are made where they are packed."""
+    assert isinstance(weights, Constant)
+    make = partial(_without_subnormals, weights)
+    if weights.type.nbytes < DEFERRED_BYTES:
+        return Constant.of(make(), origin=weights.origin)
+    return DeferredConstant(make, weights.type, weights.origin)
+
+
+def _without_subnormals(weights: Constant) -> Weights:
+    w = weights.value
+    made = np.where(_is_subnormal(w), np.copysign(np.float32(0), w), w)
+    release_pages(w)
+    return made
