@@ -26,6 +26,10 @@ Eval = Callable[[Frame, int], Value]
 """Gives the value of an expression in one lane."""
 Run = Callable[[Frame], None]
 
+REMEMBERED_FROM = 6
+"""Height from which an index is evaluated once for the same variables: bounds of cut loops hold the
+bounds before them twice and more, and as trees they would have 2 to the number of cuts nodes."""
+
 POISON = {"f": math.nan, "i": 77, "u": 77, "b": True}
 
 
@@ -55,6 +59,9 @@ class _Machine:
         self.chance = chance
         self.memory: dict[int, np.ndarray] = {}
         self.cache: dict[Expr, Eval] = {}
+        self.heights: dict[Expr, int] = {}
+        self.free: dict[Expr, frozenset[Var] | None] = {}
+        """The variables an expression depends on; None where it reads memory."""
 
     # -- statements ------------------------------------------------------------------------------
 
@@ -169,8 +176,33 @@ class _Machine:
     def expr(self, e: Expr) -> Eval:
         for node in walk(e):
             if node not in self.cache:
-                self.cache[node] = self._expr(node)
+                self.cache[node] = self._remembered(node, self._expr(node))
         return self.cache[e]
+
+    def _remembered(self, e: Expr, evaluate: Eval) -> Eval:
+        """Return an evaluation of scalars that does not repeat itself for the same variables."""
+        self.heights[e] = 1 + max((self.heights[c] for c in e.children), default=0)
+        self.free[e] = free = self._free(e)
+        if free is None or e.lanes > 1 or self.heights[e] < REMEMBERED_FROM:
+            return evaluate
+        names, last = tuple(free), dict[tuple[int, ...], Value]()
+
+        def value(frame: Frame, lane: int) -> Value:
+            key = tuple(frame[v] for v in names)
+            if key not in last:
+                last.clear()
+                last[key] = evaluate(frame, lane)
+            return last[key]
+
+        return value
+
+    def _free(self, e: Expr) -> frozenset[Var] | None:
+        if isinstance(e, Var):
+            return frozenset((e,))
+        if isinstance(e, nodes.Load | nodes.Apply):
+            return None
+        parts = [self.free[c] for c in e.children]
+        return None if None in parts else frozenset[Var]().union(*(p for p in parts if p))
 
     def _expr(self, e: Expr) -> Eval:
         if isinstance(e, nodes.Const):
