@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import treadle
+from tests import loop_eval
 from treadle import te
+from treadle.loop.from_schedule import schedule_to_func
 from treadle.te.operations import Tensor
 from treadle.te.schedule import Schedule
 
@@ -81,3 +84,31 @@ def test_a_legal_nest_of_three() -> None:
     s[c].compute_at(s[d], d.op.axis[0])
     s[b].compute_at(s[c], c.op.axis[0])
     treadle.lower(s, [a, d])
+
+
+def test_what_a_padded_read_divides_by_may_be_zero() -> None:
+    """Of an empty tensor the padding alone is computed: nothing is made for a read of it."""
+    m = te.var("m")
+    a = te.placeholder((8, m), "float32", "A")
+    b = te.compute((8, m), lambda i, j: a[i, j] + 1.0, "B")
+
+    flat = te.compute((m * 8,), lambda i: b[i // m, i % m], "flat")
+
+    def padded(i: te.Expr) -> te.Expr:
+        return te.if_then_else(te.all(i >= 2, i < m * 8 + 2), flat[i - 2], 0.0)
+
+    c = te.compute((m * 8 + 3,), padded, "C")
+    s = te.create_schedule(c)
+    s[flat].compute_inline()
+    at = s[c].fuse(*s[c].split(s[c].op.axis[0], 2))
+    s[b].compute_at(s[c], at)
+    compiled = treadle.build(s, [a, c])
+    for size in (0, 1, 3):
+        data = np.arange(8 * size, dtype=np.float32).reshape(8, size)
+        result = np.full(8 * size + 3, np.nan, np.float32)
+        loop_eval.run(schedule_to_func(s, [a, c], "padded"), [data, result], {m: size})
+        wanted = np.pad(data.ravel() + 1, (2, 1))
+        np.testing.assert_array_equal(result, wanted)
+        result[:] = np.nan
+        compiled(data, result)
+        np.testing.assert_array_equal(result, wanted)

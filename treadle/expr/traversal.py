@@ -5,8 +5,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from treadle.expr.nodes import Expr, Load, Var
-from treadle.expr.vocabulary import HAS_CALL, HAS_DIVISION, HAS_LAZY, HAS_LOAD, HAS_VECTOR
+from treadle.expr.nodes import Binary, Expr, Load, Var
+from treadle.expr.vocabulary import (
+    DIVISIONS,
+    HAS_CALL,
+    HAS_DIVISION,
+    HAS_LAZY,
+    HAS_LOAD,
+    HAS_VECTOR,
+)
 
 
 def rewrite(
@@ -101,6 +108,15 @@ def has_call(root: Expr) -> bool:
 def has_division(root: Expr) -> bool:
     """True where an expression has a quotient or remainder in it."""
     return root.traits & HAS_DIVISION != 0
+
+
+def divisors(root: Expr) -> list[Expr]:
+    """Return what an expression divides by in its quotients and remainders, each once."""
+    if not has_division(root):
+        return []
+    nodes = walk(root, HAS_DIVISION)
+    found = (n.b for n in nodes if isinstance(n, Binary) and n.op in DIVISIONS)
+    return list(dict.fromkeys(found))
 
 
 def walk(root: Expr, traits: int = 0) -> list[Expr]:

@@ -13,6 +13,7 @@ from functools import partial
 
 from treadle.expr.conditions import all_of
 from treadle.expr.nodes import Expr, Var, int_value
+from treadle.expr.traversal import divisors
 from treadle.loop.attach import Attached
 from treadle.loop.context import Context
 from treadle.loop.domains import ZERO, Nest, is_split_evenly, is_started, relax, trimmed
@@ -156,7 +157,9 @@ class NestBuilder:
             box = boxes[id(producer)]
             made += self.memory.attached_buffers(producer, box, self.context.known)
             past_end = [a.extent for a in self.producers.past_end[id(producer)]]
-            exists = self.context.are_positive(past_end)
+            # A read behind a test may divide by a size of 0: what is made for it must not.
+            divided_by = [d for s in box.values() for d in divisors(s.start)]
+            exists = self.context.are_positive([*past_end, *divided_by])
             parts.append(self.context.branch(exists, partial(self.nest, producer, box)))
             self.memory.computed.add(id(producer))
         body = seq(*parts, self._enter(stage, k + 1, nest))

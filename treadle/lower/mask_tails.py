@@ -28,8 +28,7 @@ from treadle.expr.conditions import all_of
 from treadle.expr.intervals import Interval
 from treadle.expr.nodes import Const, Expr, Var, int_value
 from treadle.expr.simplify import Simplifier
-from treadle.expr.traversal import reads_memory, rewrite, uses, walk
-from treadle.expr.vocabulary import DIVISIONS, HAS_DIVISION
+from treadle.expr.traversal import divisors, reads_memory, rewrite, uses, walk
 from treadle.limits import VECTOR_LANES
 from treadle.loop import nodes as lp
 from treadle.loop.nodes import Allocate, Buffer, For, If, Let, PrimFunc, Seq, Stmt, Store
@@ -203,8 +202,7 @@ class _Masker:
 
 def _may_trap(e: Expr) -> bool:
     """True where lanes that are off must not be computed: a division by 0 traps."""
-    divisions = (n for n in walk(e, HAS_DIVISION) if isinstance(n, ex.Binary) and n.op in DIVISIONS)
-    return any((int_value(n.b) or 0) <= 0 for n in divisions)
+    return any((int_value(d) or 0) <= 0 for d in divisors(e))
 
 
 def _private_rows(body: Stmt) -> set[int]:

@@ -274,7 +274,8 @@ def mean_of(total: Expr, count: Dim) -> Expr:
         return total / nodes.cast(count, total.dtype)
     if isinstance(count, int) and count == 0:
         return nodes.cast(0, total.dtype)
-    return nodes.truncdiv(total, nodes.cast(count, total.dtype))
+    some = count if isinstance(count, int) else nodes.maximum(count, 1)
+    return nodes.truncdiv(total, nodes.cast(some, total.dtype))
 
 
 # The operators.

@@ -291,6 +291,14 @@ def test_fewer_elements_than_the_largest_wanted() -> None:
         executable.run({"x0": np.arange(12, dtype="float32").reshape(1, 2, 6)})
 
 
+def test_the_integer_mean_of_an_open_axis_that_is_empty() -> None:
+    case = Case("ReduceMean", [["n", 5]], attributes={"axes": [0], "keepdims": 0}, dtypes=["int64"])
+    executable = treadle.compile(case.model(), dynamic=True)
+    for rows, wanted in ((np.zeros((0, 5)), [0] * 5), (np.arange(10).reshape(2, 5), range(2, 7))):
+        (mean,) = executable.run({"x0": rows.astype("int64")})
+        np.testing.assert_array_equal(np.asarray(mean), wanted)
+
+
 def _decoder() -> onnx.ModelProto:
     """Return grouped attention with rotation over a cache, its lengths read off a mask."""
     float_, int_ = onnx.TensorProto.FLOAT, onnx.TensorProto.INT64
