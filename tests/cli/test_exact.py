@@ -10,8 +10,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from treadle.build.agreement import agreement
 from treadle.cli import compare
-from treadle.cli.exact import Verdict, exact_outputs
+from treadle.cli.exact import Verdict, exact_outputs, verdicts
 from treadle.cli.main import main
 from treadle.runtime.array import array
 
@@ -106,3 +107,40 @@ def test_verdicts(ours: float, theirs: float, holds: bool, text: str) -> None:
     verdict = Verdict(ours, theirs, 1e-3)
     assert verdict.holds is holds
     assert text in str(verdict)
+
+
+def _judged(path: Path, nodes: list[onnx.NodeProto], off: float) -> Verdict | None:
+    """Judge a result y of x that is off by so much in every element; the other engine's is not."""
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [64])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [64])
+    large = numpy_helper.from_array(np.array(1e7, "float32"), "large")
+    graph = helper.make_graph(nodes, "test", [x], [y], [large])
+    opsets = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
+    given = {"x": array(np.linspace(0.5, 0.9, 64, dtype="float32"))}
+    (truth,) = exact_outputs(path, given)
+    other, ours = truth.astype("float32"), (truth + off).astype("float32")
+    (verdict,) = verdicts(path, given, [ours], [other], [agreement(ours, other, 1e-9)])
+    return verdict
+
+
+def test_a_result_that_a_rounding_of_the_inputs_moves_as_far(tmp_path: Path) -> None:
+    steps = [
+        helper.make_node("Mul", ["x", "large"], ["scaled"]),
+        helper.make_node("Round", ["scaled"], ["whole"]),
+        helper.make_node("Mod", ["whole", "large"], ["y"], fmod=1),
+    ]
+    verdict = _judged(tmp_path / "steps.onnx", steps, 1.0)
+    assert verdict is not None
+    assert verdict.holds
+    assert "where inputs change by a rounding" in str(verdict)
+    verdict = _judged(tmp_path / "steps.onnx", steps, 5.0)
+    assert verdict is not None
+    assert not verdict.holds
+
+
+def test_a_smooth_result_is_not_moved_by_a_rounding(tmp_path: Path) -> None:
+    verdict = _judged(tmp_path / "smooth.onnx", [helper.make_node("Sqrt", ["x"], ["y"])], 1e-5)
+    assert verdict is not None
+    assert not verdict.holds
+    assert "treadle departs" in str(verdict)
