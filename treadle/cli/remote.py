@@ -19,7 +19,6 @@ from treadle.errors import UsageError
 from treadle.rpc.client import Session
 from treadle.rpc.tls import connecting_context
 from treadle.rpc.tracking import TrackerSession, connect_tracker
-from treadle.tune.rpc_executor import RpcExecutor, rpc_executor
 
 _NAME = "model.tar"
 
@@ -54,29 +53,6 @@ def tracker_of(arguments: argparse.Namespace) -> tuple[TrackerSession, str] | No
     tls = None if authority is None else connecting_context(authority)
     tracker = connect_tracker(host, port, key_file=arguments.rpc_key_file, tls=tls)
     return tracker, arguments.rpc_key
-
-
-def device_to_tune_for(arguments: argparse.Namespace) -> RpcExecutor | None:
-    """Return the devices of the kind that is named as a place to measure, None where none is.
-
-    What the command line does not say of target and threads becomes what the device says.
-    """
-    found = tracker_of(arguments)
-    if found is None:
-        if arguments.rpc_devices is not None:
-            raise UsageError("--rpc-devices is for --rpc-tracker", hint="name the tracker, too")
-        return None
-    if arguments.executor != "local":
-        raise UsageError(
-            f"--executor {arguments.executor} and --rpc-tracker both say where to measure",
-            hint="leave one of them out",
-        )
-    tracker, key = found
-    with tracker.request(key) as session:
-        arguments.target = arguments.target or target_of_session(session)
-        arguments.threads = arguments.threads or session.cores()
-    arguments.executor = f"rpc:{key}"
-    return rpc_executor(tracker, key, count=arguments.rpc_devices)
 
 
 @contextmanager

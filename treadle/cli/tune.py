@@ -23,7 +23,7 @@ from treadle.cli.arguments import (
 )
 from treadle.cli.models import check_readable, given_shapes
 from treadle.cli.operators import load_operators
-from treadle.cli.remote import add_device, device_to_tune_for
+from treadle.cli.remote import add_device, target_of_session, tracker_of
 from treadle.cli.roofline import Limits, measured_limits
 from treadle.cli.table import print_table
 from treadle.cli.text import console, count_text, print_row
@@ -36,7 +36,7 @@ from treadle.tune.method_task import MethodTask
 from treadle.tune.methods import MethodResult
 from treadle.tune.model import TuneResult, tune_model
 from treadle.tune.options import TuneOptions
-from treadle.tune.rpc_executor import RpcExecutor
+from treadle.tune.rpc_executor import RpcExecutor, rpc_executor
 from treadle.tune.runner import MeasureOptions
 from treadle.tune.search import SEARCHES
 from treadle.tune.spaces import KINDS
@@ -157,7 +157,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Tune, showing how it goes; print what was found and how to use it."""
     check_readable(arguments.model, "an ONNX file")
     load_operators(arguments.operators)
-    device = None if arguments.tasks else device_to_tune_for(arguments)
+    device = None if arguments.tasks else _device(arguments)
     threads = arguments.threads or native.num_threads()
     with use(num_threads=threads):
         if arguments.tasks:
@@ -216,6 +216,29 @@ def _options(arguments: argparse.Namespace, threads: int) -> TuneOptions:
         executor=arguments.executor,
         measure=MeasureOptions(threads=threads, timeout=arguments.timeout, flush=arguments.flush),
     )
+
+
+def _device(arguments: argparse.Namespace) -> RpcExecutor | None:
+    """Return the devices of the kind that is named as a place to measure, None where none is.
+
+    What the command line does not say of target and threads becomes what the device says.
+    """
+    found = tracker_of(arguments)
+    if found is None:
+        if arguments.rpc_devices is not None:
+            raise UsageError("--rpc-devices is for --rpc-tracker", hint="name the tracker, too")
+        return None
+    if arguments.executor != "local":
+        raise UsageError(
+            f"--executor {arguments.executor} and --rpc-tracker both say where to measure",
+            hint="leave one of them out",
+        )
+    tracker, key = found
+    with tracker.request(key) as session:
+        arguments.target = arguments.target or target_of_session(session)
+        arguments.threads = arguments.threads or session.cores()
+    arguments.executor = f"rpc:{key}"
+    return rpc_executor(tracker, key, count=arguments.rpc_devices)
 
 
 def _tune(arguments: argparse.Namespace, threads: int, device: RpcExecutor | None) -> int:
