@@ -34,6 +34,7 @@ def run_node(
     _check(node, opset)
     if node.op_type in _POOLS and not _fits(node, inputs[node.input[0]].shape[2:]):
         raise Refused("a window that is larger than the data")
+    _check_mean(node, inputs)
     first = _by_onnxruntime(model, inputs)
     is_narrow = any(_is_narrow(a) for a in inputs.values())
     answers = (first, None if is_narrow and first else _by_reference(model, inputs))
@@ -43,6 +44,15 @@ def run_node(
     if not agree(known[0], known[-1]):
         raise Refused(f"the oracles disagree on {node.op_type}")
     return known
+
+
+def _check_mean(node: onnx.NodeProto, inputs: Mapping[str, np.ndarray]) -> None:
+    """Refuse the integer mean of nothing: the standard gives it no value."""
+    if node.op_type != "ReduceMean":
+        return
+    data = inputs[node.input[0]]
+    if data.dtype.kind in "iu" and not data.size:
+        raise Refused("the integer mean of nothing")
 
 
 def _check(node: onnx.NodeProto, opset: int) -> None:
@@ -75,6 +85,7 @@ def run_again(
     node: onnx.NodeProto, inputs: Mapping[str, np.ndarray], opset: int
 ) -> list[np.ndarray]:
     """Return the outputs of a node that `run_node` has a result for. Raises: Refused."""
+    _check_mean(node, inputs)
     model = _model(node, inputs, opset)
     found = _by_onnxruntime(model, inputs) or _by_reference(model, inputs)
     if found is None:

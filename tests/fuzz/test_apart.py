@@ -77,3 +77,11 @@ def test_an_instance_normalization_of_nothing_has_a_result() -> None:
     s = np.ones(3, np.float16)
     inputs = {"x": np.zeros((1, 3, 6, 0), np.float16), "s": s, "b": s}
     assert apart.run_node(node, inputs, 17)[0][0].shape == (1, 3, 6, 0)
+
+
+def test_the_integer_mean_of_nothing_has_no_oracle() -> None:
+    node = helper.make_node("ReduceMean", ["x"], ["y"], axes=[0], keepdims=0)
+    with pytest.raises(Refused, match="mean of nothing"):
+        apart.run_again(node, {"x": np.zeros((0, 3), np.int64)}, 17)
+    (mean,) = apart.run_again(node, {"x": np.ones((2, 3), np.int64)}, 17)
+    np.testing.assert_array_equal(mean, [1, 1, 1])
