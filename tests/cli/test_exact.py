@@ -144,3 +144,23 @@ def test_a_smooth_result_is_not_moved_by_a_rounding(tmp_path: Path) -> None:
     assert verdict is not None
     assert not verdict.holds
     assert "treadle departs" in str(verdict)
+
+
+def test_inputs_changed_by_a_rounding_that_the_model_does_not_take(tmp_path: Path) -> None:
+    lookup = [
+        helper.make_node("Mul", ["x", "large"], ["scaled"]),
+        helper.make_node("Round", ["scaled"], ["whole"]),
+        helper.make_node("Sub", ["whole", "whole_of_x"], ["zero"]),
+        helper.make_node("Cast", ["zero"], ["places"], to=TensorProto.INT64),
+        helper.make_node("Gather", ["one", "places"], ["y"]),
+    ]
+    values = np.linspace(0.5, 0.9, 64, dtype="float32")
+    whole = np.round(values.astype("float64") * 1e7).astype("float32")
+    constants = {"whole_of_x": whole, "one": np.ones(1, "float32")}
+    lookup += [
+        helper.make_node("Constant", [], [name], value=numpy_helper.from_array(value))
+        for name, value in constants.items()
+    ]
+    verdict = _judged(tmp_path / "lookup.onnx", lookup[-2:] + lookup[:-2], 1.0)
+    assert verdict is not None
+    assert not verdict.holds
