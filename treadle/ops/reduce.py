@@ -272,9 +272,7 @@ def mean_of(total: Expr, count: Dim) -> Expr:
     """Return total / count; integers truncate, and the integer mean of nothing is 0."""
     if dt.is_float(total.dtype):
         return total / nodes.cast(count, total.dtype)
-    if isinstance(count, int) and count == 0:
-        return nodes.cast(0, total.dtype)
-    some = count if isinstance(count, int) else nodes.maximum(count, 1)
+    some = max(count, 1) if isinstance(count, int) else nodes.maximum(count, 1)
     return nodes.truncdiv(total, nodes.cast(some, total.dtype))
 
 
