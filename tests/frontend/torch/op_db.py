@@ -27,6 +27,7 @@ from treadle.errors import InternalError, TreadleError, UnsupportedOperators
 from treadle.frontend.builders.closure import anchored
 from treadle.frontend.torch.decompose import Decompositions, for_compile
 from treadle.frontend.torch.reader import Reader, raise_if_unsupported
+from treadle.frontend.torch.tensors import in_row_major
 from treadle.graph.nodes import Function, Module, Tuple
 from treadle.integrations.torch_compile import treadle_backend
 
@@ -223,8 +224,12 @@ class NotTraceable(Exception):
 def by_trace(call: Call) -> list[torch.Tensor]:
     """Return the results of a call through make_fx, torch's decompositions and the importer."""
     tensors = call.tensors()
-    exe = treadle.compile(_imported(_traced(call, tensors)))
-    return [torch.from_dlpack(r) for r in exe.run(tensors)]
+    traced = _traced(call, tensors)
+    exe = treadle.compile(_imported(traced))
+    found = [torch.from_dlpack(r) for r in exe.run([*map(in_row_major, tensors)])]
+    results = pytree.tree_leaves(traced.graph.output_node().args[0])
+    pairs = zip(found, results, strict=True)
+    return [torch.view_as_complex(f) if r.meta["val"].is_complex() else f for f, r in pairs]
 
 
 def _traced(call: Call, tensors: list[torch.Tensor]) -> torch.fx.GraphModule:

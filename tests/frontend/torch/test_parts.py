@@ -76,7 +76,9 @@ def _layer(name: str, dtype: str = "float32") -> tuple[Any, Any]:
     made, shape = LAYERS[name]
     layer = made().eval()
     if dtype == "float64":
-        layer = layer.to(torch.complex128) if name == "rotary" else layer.double()
+        layer = layer.double()
+        if name == "rotary":
+            layer.turns = layer.turns.to(torch.complex128)
     return layer, torch.randn(shape, dtype=getattr(torch, dtype))
 
 
