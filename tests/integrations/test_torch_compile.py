@@ -390,7 +390,8 @@ def test_a_graph_of_views_alone_is_torchs_without_a_word() -> None:
     assert compiled(lambda x: x.contiguous(), fullgraph=True)(x).equal(x)
 
 
-def test_complex_numbers_are_made_by_torch() -> None:
+@pytest.mark.usefixtures("whole")
+def test_complex_numbers_are_two_real_ones() -> None:
     def function(x: Any) -> Any:
         return torch.view_as_real(torch.complex(x, x * 2))[..., 1] + 1
 

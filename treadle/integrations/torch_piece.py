@@ -25,7 +25,7 @@ from treadle.build.compile import compile_model
 from treadle.build.executable import Executable
 from treadle.frontend.torch.pieces import ImportedPiece, Permutation, Piece, import_piece
 from treadle.frontend.torch.reader import graph_of
-from treadle.frontend.torch.tensors import array_of, torch_dtype
+from treadle.frontend.torch.tensors import array_of, in_row_major, torch_dtype
 from treadle.runtime.array import NDArray, from_dlpack
 
 LOG = logging.getLogger("treadle.torch")
@@ -114,7 +114,12 @@ class TreadlePiece(torch.nn.Module):  # type: ignore[misc]  # torch counts as wi
         """
         if self._renewals[self._layer(args)] > MOST_RENEWALS:
             return []
-        return [k for k in self._weights if not args[k].is_inference() and not args[k].is_neg()]
+        return [k for k in self._weights if not args[k].is_inference() and not _is_lazy(args[k])]
+
+
+def _is_lazy(tensor: torch.Tensor) -> bool:
+    """True for a tensor whose memory has signs that are still to be changed."""
+    return bool(tensor.is_neg() or tensor.is_conj())
 
 
 class _Weight:
@@ -132,6 +137,7 @@ class _Weight:
 def _cell(tensor: torch.Tensor) -> memoryview:
     """Return the memory of the element farthest from 0, as an integer: it shows most changes."""
     kept = tensor.detach()
+    kept = torch.view_as_real(kept) if kept.is_complex() else kept
     if not kept.numel():
         return memoryview(b"\0")
     at = int(kept.abs().argmax()) if kept.is_floating_point() else 0
@@ -197,7 +203,10 @@ class _Compiled:
         ]
         infos = exe.executor.outputs
         self._kinds = [(i.shape, torch_dtype(i.dtype)) for i in infos]
-        self._views = [_view(order) for order in imported.output_orders]
+        self._views = [
+            _view(order, n.meta["val"].is_complex())
+            for n, order in zip(piece.outputs, imported.output_orders, strict=True)
+        ]
 
     def has(self, args: Sequence[Any]) -> bool:
         """True where the weights among `args` are those that are compiled in."""
@@ -238,14 +247,17 @@ def _taker(order: Permutation) -> Taken:
 def _in_order(value: Any) -> torch.Tensor:
     if not isinstance(value, torch.Tensor):
         return torch.tensor(value)
-    if value.is_contiguous() and not value.is_neg():
+    if value.is_contiguous() and not value.is_neg() and not value.is_complex():
         return value
-    return value.resolve_neg().contiguous()
+    return in_row_major(value)
 
 
-def _view(order: Permutation) -> Callable[[torch.Tensor], torch.Tensor] | None:
-    """Return what gives a result its axes in torch's order; None where they are."""
+def _view(order: Permutation, is_complex: bool) -> Callable[[torch.Tensor], torch.Tensor] | None:
+    """Return what makes a result complex, and gives it its axes in torch's order; None where they
+    are."""
     if order == tuple(range(len(order))):
-        return None
+        return torch.view_as_complex if is_complex else None
     back = [order.index(k) for k in range(len(order))]
+    if is_complex:
+        return lambda tensor: torch.view_as_complex(tensor).permute(back)
     return lambda tensor: tensor.permute(back)

@@ -27,13 +27,16 @@ from treadle.errors import InternalError, TreadleError, UnsupportedOperators
 from treadle.frontend.builders.closure import anchored
 from treadle.frontend.torch.decompose import Decompositions, for_compile
 from treadle.frontend.torch.reader import Reader, raise_if_unsupported
-from treadle.frontend.torch.tensors import array_of
-from treadle.graph.nodes import Constant, Function, Module, Tuple
+from treadle.frontend.torch.tensors import in_row_major
+from treadle.graph.nodes import Function, Module, Tuple
 from treadle.integrations.torch_compile import treadle_backend
 
 database = common_methods_invocations.op_db
 
 DTYPES = ("float32", "float64", "float16", "bfloat16", "int64", "bool")
+
+COMPLEX = ("complex64", "complex128")
+"""Element types that are run where they are asked for."""
 
 SEED = 42
 """What the database's own operators that draw random numbers set before they do."""
@@ -75,7 +78,7 @@ def is_core(op: Any) -> bool:
 def dtypes_of(op: Any) -> list[str]:
     """Return the element types that are run of an operator."""
     known = op.supported_dtypes("cpu")
-    return [name for name in DTYPES if getattr(torch, name) in known]
+    return [name for name in (*DTYPES, *COMPLEX) if getattr(torch, name) in known]
 
 
 def samples_of(op: Any, dtype: str, limit: int | None) -> list[Any]:
@@ -221,8 +224,12 @@ class NotTraceable(Exception):
 def by_trace(call: Call) -> list[torch.Tensor]:
     """Return the results of a call through make_fx, torch's decompositions and the importer."""
     tensors = call.tensors()
-    exe = treadle.compile(_imported(_traced(call, tensors)))
-    return [torch.from_dlpack(r) for r in exe.run(tensors)]
+    traced = _traced(call, tensors)
+    exe = treadle.compile(_imported(traced))
+    found = [torch.from_dlpack(r) for r in exe.run([*map(in_row_major, tensors)])]
+    results = pytree.tree_leaves(traced.graph.output_node().args[0])
+    pairs = zip(found, results, strict=True)
+    return [torch.view_as_complex(f) if r.meta["val"].is_complex() else f for f, r in pairs]
 
 
 def _traced(call: Call, tensors: list[torch.Tensor]) -> torch.fx.GraphModule:
@@ -253,7 +260,7 @@ def _imported(traced: torch.fx.GraphModule) -> Module:
             params.append(reader.add_input(node, node.name))
         elif node.op == "get_attr":
             value = getattr(traced, node.target)
-            reader.set_value(node, Constant.of(array_of(value, node.target)))
+            reader.set_attribute(node, value)
         elif node.op == "call_function":
             reader.read(node)
         else:
@@ -364,7 +371,8 @@ def difference(call: Call, found: list[torch.Tensor], expected: list[torch.Tenso
 def _is_exact(call: Call, found: torch.Tensor, expected: torch.Tensor, exact: torch.Tensor) -> bool:
     """True for a result of eager's type and shape that is as near to an exact one."""
     is_like = found.dtype == expected.dtype and found.shape == expected.shape == exact.shape
-    return is_like and found.is_floating_point() and not _problem(call, found, exact.to(found))
+    is_inexact = found.is_floating_point() or found.is_complex()
+    return is_like and is_inexact and not _problem(call, found, exact.to(found))
 
 
 _DIM_AT = {"sort": 0, "topk": 1, "argsort": 0, "kthvalue": 1, "median": 0, "nanmedian": 0}
@@ -422,6 +430,8 @@ def _referenced(call: Call) -> list[torch.Tensor] | None:
 def _widened(leaf: Any) -> Any:
     if isinstance(leaf, torch.Tensor) and leaf.is_floating_point():
         return _copy(leaf).double()
+    if isinstance(leaf, torch.Tensor) and leaf.is_complex():
+        return _copy(leaf).to(torch.complex128)
     return leaf
 
 

@@ -40,7 +40,8 @@ class Transform:
     """One-dimensional transforms of `count` elements with 1 (real) or 2 parts to `length`.
 
     Shorter data is padded with zeros, longer data cut. A one-sided transform gives the first half
-    of the spectrum; if it is inverse, it takes that half and gives real numbers.
+    of the spectrum; if it is inverse, it takes that half and gives real numbers. All results are
+    multiplied by `scale`.
     """
 
     count: int
@@ -48,6 +49,7 @@ class Transform:
     length: int
     inverse: bool
     onesided: bool
+    scale: float
 
     @property
     def results(self) -> int:
@@ -70,10 +72,18 @@ class Transform:
         return self.count * self.parts * self.results * self.result_parts
 
 
-def transformed(x: Node, axis: int, length: int | None, inverse: bool, onesided: bool) -> Node:
+def transformed(
+    x: Node,
+    axis: int,
+    length: int | None,
+    inverse: bool,
+    onesided: bool,
+    scale: float | None = None,
+) -> Node:
     """Return transforms along `axis` of `x` [..., n, ..., 1 or 2], real and imaginary parts last.
 
-    `length` is that of the axis, or of the spectrum whose half it is, where it is None.
+    `length` is that of the axis, or of the spectrum whose half it is, where it is None. Where no
+    `scale` is given, inverse transforms are divided by the length.
     Raises: ModelError for another shape, and for a length whose matrices would be too large.
     """
     shape = dims_of(x)
@@ -82,7 +92,9 @@ def transformed(x: Node, axis: int, length: int | None, inverse: bool, onesided:
     count, parts = known_sizes((shape[axis], shape[-1]))
     if length is None:
         length = 2 * (count - 1) if inverse and onesided else count
-    it = Transform(count, parts, length, inverse, onesided)
+    if scale is None:
+        scale = 1 / length if inverse and length > 0 else 1.0
+    it = Transform(count, parts, length, inverse, onesided, scale)
     steps = replace(it, count=length, onesided=False) if it.is_real else it
     factor = _factor(steps, it.products) if length > 0 else 0
     if length < 1 or (not factor and it.products > MATRIX_LIMIT):
@@ -124,12 +136,12 @@ def _matrix(it: Transform) -> NDArray[np.float64]:
     powers = places[:, None] * np.arange(it.results)[None, :]
     if not it.is_real:
         used = places < it.length
-        scale = used / it.length if it.inverse else used
+        scale = used * it.scale
         whole = _complex_products(_roots(powers, it.length, it.inverse) * scale[:, None])
         return whole.transpose(0, 2, 1, 3).reshape(it.count, 2, -1)
     # The half that is left out mirrors the one that is given.
     twice = (places > 0) & (2 * places != it.length)
-    scale = np.where(places < it.length // 2 + 1, np.where(twice, 2.0, 1.0), 0.0) / it.length
+    scale = np.where(places < it.length // 2 + 1, np.where(twice, 2.0, 1.0), 0.0) * it.scale
     waves = _roots(powers, it.length, inverse=True)
     return np.stack([waves.real, -waves.imag], 1) * scale[:, None, None]
 
@@ -194,7 +206,7 @@ def _step_matrices(it: Transform, a: int) -> tuple[NDArray[np.float64], NDArray[
     b, columns = it.length // a, _columns(it, a)
     k1, m2, k2 = np.arange(columns), np.arange(b), np.arange(b)
     inner = _roots(b * np.arange(a)[:, None] * k1[None, :], it.length, it.inverse)
-    first = _complex_products(inner / it.length if it.inverse else inner).transpose(0, 2, 1, 3)
+    first = _complex_products(inner * it.scale).transpose(0, 2, 1, 3)
     k = k1[:, None, None] + a * k2[None, None, :]
     outer = _roots(m2[None, :, None] * k, it.length, it.inverse)
     second = np.stack([_complex_products(each).transpose(0, 2, 1, 3) for each in outer])

@@ -7,11 +7,14 @@ from treadle.frontend.torch.core import (
     attention,
     bags,
     checks,
+    complex_math,
+    complex_movement,
     conv,
     counting,
     creation,
     distances,
     elementwise,
+    fourier,
     functions,
     indexing,
     linalg,
@@ -32,7 +35,7 @@ from treadle.frontend.torch.core import (
 )
 
 FAMILIES = (
-    attention, bags, checks, conv, counting, creation, distances, elementwise, functions, indexing,
-    linalg, matmul, movement, norm, order, pool, primitives, quantized, recurrent, reduce, resize,
-    scatter, selection, special, views,
+    attention, bags, checks, complex_math, complex_movement, conv, counting, creation, distances,
+    elementwise, fourier, functions, indexing, linalg, matmul, movement, norm, order, pool,
+    primitives, quantized, recurrent, reduce, resize, scatter, selection, special, views,
 )  # fmt: skip

@@ -81,9 +81,8 @@ class _Import:
             self._reader.set_value(node, spec.arg.value)
         elif spec.kind in _WEIGHTS and spec.target not in changed:
             value = self._weight(spec)
-            self._reader.set_value(
-                node, Constant.of(array_of(value, spec.target), origin=node.name)
-            )
+            known = Constant.of(array_of(value, spec.target), origin=node.name)
+            self._reader.set_tensor(node, known)
         elif spec.kind is InputKind.USER_INPUT or spec.kind in _WEIGHTS:
             name = node.name if spec.kind is InputKind.USER_INPUT else str(spec.target)
             self._params.append(self._reader.add_input(node, name))

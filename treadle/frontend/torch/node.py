@@ -61,7 +61,7 @@ class AtenNode:
         raise ModelError(f"the result {index} of {self.op} is no tensor")
 
     def dtype(self, index: int = 0) -> str:
-        """Return the element type of a result."""
+        """Return the element type of a result, that of the parts of complex numbers."""
         return dtype_name(self._tensor(index).dtype)
 
     def dims(self, index: int = 0) -> tuple[Dim, ...]:
@@ -149,6 +149,9 @@ Result: TypeAlias = Any
 ConvertFn: TypeAlias = Callable[..., Result]
 CONVERTERS: ConverterTable[ConvertFn] = ConverterTable()
 
+OF_COMPLEX: ConverterTable[ConvertFn] = ConverterTable()
+"""Converters of calls in which complex numbers are among the operands or results."""
+
 
 _F = TypeVar("_F", bound=ConvertFn)
 
@@ -183,7 +186,24 @@ def _registers(domain: str, names: Sequence[str]) -> Callable[[_F], _F]:
     return register
 
 
-def converter_of(op: str) -> ConvertFn | None:
-    """Return the converter of an operator, "aten.add.Tensor"; None where there is none."""
+def of_complex(*names: str, domain: str = "aten") -> Callable[[_F], _F]:
+    """Return a decorator that registers a converter for complex operands or results.
+
+    Operands are `Complex` where torch has complex tensors, nodes where it has real ones.
+    """
+    full = [name if "." in name else f"{name}.default" for name in names]
+
+    def register(function: _F) -> _F:
+        OF_COMPLEX.converter(*full, since=(1,), domain=domain)(function)
+        return function
+
+    return register
+
+
+def converter_of(op: str, *, is_complex: bool = False) -> ConvertFn | None:
+    """Return the converter of an operator, "aten.add.Tensor"; None where there is none.
+
+    `is_complex` says that there are complex numbers among its operands or results.
+    """
     domain, _, name = op.partition(".")
-    return CONVERTERS.find(domain, name, 1, exact=True)
+    return (OF_COMPLEX if is_complex else CONVERTERS).find(domain, name, 1, exact=True)

@@ -31,7 +31,7 @@ from treadle.frontend.torch.sizes import expression_of, symbols_of
 from treadle.frontend.torch.tensors import dtype_name
 from treadle.graph.nodes import Constant, Function, Module, Node, Var
 from treadle.graph.nodes import Tuple as TupleNode
-from treadle.graph.types import TensorType
+from treadle.graph.types import Dim, TensorType
 from treadle.ops.reshaping import reshape
 
 Permutation = tuple[int, ...]
@@ -56,7 +56,7 @@ class ImportedPiece:
 
     Its inputs are those of the piece that `constants` did not replace. Inputs and outputs lie in
     memory in the order of axes that `input_orders` and `output_orders` say: that of torch's
-    strides.
+    strides. Complex numbers are an axis of 2 behind those.
     """
 
     module: Module
@@ -210,7 +210,7 @@ class _PieceImport:
         for node in self._piece.inputs:
             if node in self._constants:
                 known = Constant.of(self._constants[node], origin=node.name)
-                self._reader.set_value(node, known)
+                self._reader.set_tensor(node, known)
         for node in self._tensors():
             for size in node.meta["val"].shape:
                 self._reader.symbols.add_input_size(size)
@@ -254,27 +254,35 @@ class _PieceImport:
         dims = dims_of(self._reader.add_input(node, node.name))
         free = tuple(
             SizeVar(f"{node.name}_{axis}", "int64") if symbols_of(size) & self._given else dim
-            for axis, (size, dim) in enumerate(zip(fake.shape, dims, strict=True))
+            for axis, (size, dim) in enumerate(zip(fake.shape, dims, strict=False))
         )
-        kind = TensorType(tuple(free[k] for k in order), dtype_name(fake.dtype))
+        pair = dims[len(order) :]
+        kind = TensorType((*(free[k] for k in order), *pair), dtype_name(fake.dtype))
         param = Var(node.name, kind, node.name)
-        value = transposed(param, [order.index(k) for k in range(len(order))])
-        self._reader.set_value(node, value if free == dims else reshape(value, shape=dims))
+        value = transposed(param, _with_pair([order.index(k) for k in range(len(order))], pair))
+        is_free = (*free, *pair) == dims
+        self._reader.set_tensor(node, value if is_free else reshape(value, shape=dims))
         self._params.append(param)
         self._inputs.append(node)
         self._orders.append(order)
 
     def _finished(self) -> ImportedPiece:
         orders = tuple(order_of(n.meta["val"]) for n in self._piece.outputs)
+        values = [self._reader.tensor(n) for n in self._piece.outputs]
         results = [
-            transposed(self._reader.tensor(n), order)
-            for n, order in zip(self._piece.outputs, orders, strict=True)
+            transposed(v, _with_pair(order, dims_of(v)[len(order) :]))
+            for v, order in zip(values, orders, strict=True)
         ]
         made = anchored(results, self._reader.measured | self._measured)
         body = made[0] if len(made) == 1 else TupleNode.of(made)
         names = tuple(n.name for n in self._piece.outputs)
         module = Module(Function(tuple(self._params), body), names, self._name)
         return ImportedPiece(module, tuple(self._inputs), tuple(self._orders), orders)
+
+
+def _with_pair(order: Sequence[int], pair: Sequence[Dim]) -> Permutation:
+    """Return an order of axes with the axis behind them that holds the parts of complex numbers."""
+    return (*order, *(len(order) for _ in pair))
 
 
 def symbols_in(piece: Piece) -> list[sympy.Symbol]:

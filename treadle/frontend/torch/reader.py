@@ -12,13 +12,15 @@ from torch import fx
 
 from treadle.errors import ModelError
 from treadle.expr.nodes import Expr
+from treadle.frontend.builders.complex_numbers import Complex, joined, paired
 from treadle.frontend.builders.dynamic_operands import MeasuredSizes
 from treadle.frontend.importer import Folder, UnsupportedList, stamp_origin
 from treadle.frontend.symbolic import sizes_node
-from treadle.frontend.torch.control import CONTROL, nodes_in
+from treadle.frontend.torch.control import CONTROL
 from treadle.frontend.torch.diagnostics import placed, target_name
 from treadle.frontend.torch.families import FAMILIES
-from treadle.frontend.torch.node import AtenNode, Result, converter_of
+from treadle.frontend.torch.node import AtenNode, ConvertFn, Result, converter_of
+from treadle.frontend.torch.parts import has_complex, nodes_of, with_nodes
 from treadle.frontend.torch.sizes import Symbols
 from treadle.frontend.torch.tensors import array_of, dtype_name
 from treadle.graph.nodes import Constant, Node, Var
@@ -30,7 +32,8 @@ _PLACES = frozenset({"device", "layout", "memory_format", "pin_memory", "non_blo
 """Keyword arguments that say where and how a result lies in memory."""
 
 Value = Any
-"""What a node of fx is here: a graph node, a size, a number, None, or a list of them."""
+"""What a node of fx is here: a graph node, complex numbers as two of them, a size, a number, None,
+or a list of them."""
 
 
 class Reader:
@@ -51,15 +54,20 @@ class Reader:
     # ---- inputs ----------------------------------------------------------------------------------
 
     def add_input(self, node: fx.Node, name: str) -> Var:
-        """Let a tensor be a parameter of the graph; return it."""
+        """Let a tensor be a parameter of the graph; return it: of complex numbers [..., 2]."""
         fake = node.meta["val"]
         with placed(node, self.program):
             for size in fake.shape:
                 self.symbols.add_input_size(size)
             shape = tuple(self.symbols.dim(d) for d in fake.shape)
-            made = Var(name, TensorType(shape, dtype_name(fake.dtype)), name)
-        self._values[node] = made
+            pair = (2,) if fake.is_complex() else ()
+            made = Var(name, TensorType((*shape, *pair), dtype_name(fake.dtype)), name)
+        self.set_tensor(node, made)
         return made
+
+    def set_tensor(self, node: fx.Node, value: Node) -> None:
+        """Let a node be a tensor; where it is of complex numbers the value is [..., 2]."""
+        self._values[node] = paired(value) if _is_complex(node) else value
 
     def set_value(self, node: fx.Node, value: Value) -> None:
         """Let a node be a value that is known."""
@@ -68,7 +76,8 @@ class Reader:
     def set_attribute(self, node: fx.Node, value: Any) -> None:
         """Let a node be an attribute of its module: a tensor, or the graph of a branch."""
         if isinstance(value, torch.Tensor):
-            value = Constant.of(array_of(value, str(node.target)), origin=node.name)
+            made = Constant.of(array_of(value, str(node.target)), origin=node.name)
+            value = paired(made) if value.is_complex() else made
         self._values[node] = value
 
     # ---- nodes -----------------------------------------------------------------------------------
@@ -96,9 +105,10 @@ class Reader:
         name = target_name(node)
         if name in CONTROL:
             return self._controlled(node, name)
-        convert = converter_of(name)
+        convert = _converter(node)
         if convert is None:
-            raise ModelError(f"the operator {name} is not supported")
+            why = _reason(node)
+            raise ModelError(f"the operator {name} is not supported{why and ' for '}{why}")
         call = AtenNode(
             name,
             node.name,
@@ -111,28 +121,30 @@ class Reader:
         kwargs = {k: self.value(v) for k, v in node.kwargs.items() if k not in _PLACES}
         result = self._settled(node, convert(call, *args, **kwargs), [*args, *kwargs.values()])
         self.measured.update(call.measured.values)
-        stamp_origin(call.measured.values.values(), nodes_in(args), node.name)
+        stamp_origin(call.measured.values.values(), nodes_of(args), node.name)
         self.notes.update(dict.fromkeys(call.notes))
         _check(call.result, result, self.symbols)
         return result
 
     # ---- operators whose operands are graphs -----------------------------------------------------
 
-    def _controlled(self, node: fx.Node, name: str) -> list[Node]:
-        args = self.value(node.args)
-        shapes = [tuple(map(self.symbols.dim, r.shape)) for r in node.meta["val"]]
+    def _controlled(self, node: fx.Node, name: str) -> list[Node | Complex]:
+        args = _as_tensors(self.value(node.args))
+        known = node.meta["val"]
+        shapes = [(*map(self.symbols.dim, r.shape), *((2,) * r.is_complex())) for r in known]
         made = CONTROL[name](self._inlined, args, shapes, node.name)
-        stamp_origin(made, list(nodes_in(args)), node.name)
-        return made
+        stamp_origin(made, list(nodes_of(args)), node.name)
+        return [paired(m) if r.is_complex() else m for m, r in zip(made, known, strict=True)]
 
     def _inlined(self, module: fx.GraphModule, operands: Sequence[Value]) -> list[Node]:
-        """Return the results of a graph that is given values."""
+        """Return the results of a graph that is given values; complex numbers are [..., 2]."""
         inner = Reader(self.program)
         inner.symbols = self.symbols
         given = iter(operands)
         for node in module.graph.nodes:
             if node.op == "placeholder":
-                inner.set_value(node, next(given))
+                value = next(given)
+                inner.set_value(node, paired(value) if _is_complex(node) else value)
             elif node.op == "get_attr":
                 inner.set_attribute(node, getattr(module, str(node.target)))
             elif node.op == "call_function":
@@ -147,14 +159,10 @@ class Reader:
 
     def _settled(self, node: fx.Node, result: Result, given: Sequence[Value]) -> Result:
         """Return a result with origins, and with what is known by now folded."""
-        sources = list(nodes_in(given))
-        whole = [result] if isinstance(result, Node) else result
-        if not isinstance(whole, (list, tuple)):
-            return result
-        folded = iter(self._folder.fold_results([r for r in whole if isinstance(r, Node)], sources))
-        made = [next(folded) if isinstance(r, Node) else r for r in whole]
-        stamp_origin(nodes_in(made), sources, node.name)
-        return made[0] if isinstance(result, Node) else made
+        sources = list(nodes_of(given))
+        folded = self._folder.fold_results(nodes_of(result), sources)
+        stamp_origin(folded, sources, node.name)
+        return with_nodes(result, folded)
 
     # ---- values ----------------------------------------------------------------------------------
 
@@ -171,8 +179,13 @@ class Reader:
         return arg
 
     def tensor(self, node: fx.Node) -> Node:
-        """Return the value of a node as a tensor; a size or a number as one of rank 0."""
+        """Return the value of a node as a tensor; a size or a number as one of rank 0.
+
+        Complex numbers are [..., 2].
+        """
         value = self._values[node]
+        if isinstance(value, Complex):
+            return joined(value)
         if isinstance(value, Node):
             return value
         if isinstance(value, (Expr, int)) and not isinstance(value, bool):
@@ -195,11 +208,14 @@ def _check(expected: Any, made: Result, symbols: Symbols) -> None:
     if isinstance(expected, (list, tuple)) and isinstance(made, (list, tuple)):
         for e, m in zip(expected, made, strict=False):
             _check(e, m, symbols)
-    if not isinstance(expected, torch.Tensor) or not isinstance(made, Node):
+    if not isinstance(expected, torch.Tensor) or not isinstance(made, (Node, Complex)):
         return
     wanted = TensorType(tuple(map(symbols.dim, expected.shape)), dtype_name(expected.dtype))
-    if not _fits(made, wanted):
-        raise ModelError(f"the conversion gives {made.type} where torch has {wanted}")
+    if expected.is_complex() != isinstance(made, Complex):
+        raise ModelError(f"the conversion gives {made} where torch has {expected.dtype}")
+    for part in nodes_of(made):
+        if not _fits(part, wanted):
+            raise ModelError(f"the conversion gives {part.type} where torch has {wanted}")
 
 
 def _fits(made: Node, wanted: TensorType) -> bool:
@@ -211,10 +227,26 @@ def _fits(made: Node, wanted: TensorType) -> bool:
     )
 
 
-def _reason(result: object) -> str:
-    """Return why an operator has no converter, where its result tells."""
-    is_complex = isinstance(result, torch.Tensor) and result.dtype.is_complex
-    return "complex numbers are not supported" if is_complex else ""
+def _converter(node: fx.Node) -> ConvertFn | None:
+    """Return the converter of a call: of its operator, for the numbers that it has."""
+    return converter_of(target_name(node), is_complex=has_complex(node))
+
+
+def _as_tensors(value: Value) -> Value:
+    """Return a value with its complex numbers as [..., 2]."""
+    if isinstance(value, (list, tuple)):
+        return [_as_tensors(v) for v in value]
+    return joined(value) if isinstance(value, Complex) else value
+
+
+def _is_complex(node: fx.Node) -> bool:
+    known = node.meta.get("val")
+    return isinstance(known, torch.Tensor) and known.is_complex()
+
+
+def _reason(node: fx.Node) -> str:
+    """Return what an operator has no converter for, where it is not all that it takes."""
+    return "complex numbers" if has_complex(node) else ""
 
 
 def raise_if_unsupported(nodes: Iterable[fx.Node], at: str) -> None:
@@ -225,7 +257,8 @@ def raise_if_unsupported(nodes: Iterable[fx.Node], at: str) -> None:
             continue
         name = target_name(node)
         is_size = isinstance(node.meta.get("val"), (int, float, torch.SymInt, torch.SymBool))
-        if not is_size and name not in CONTROL and converter_of(name) is None:
+        if not is_size and name not in CONTROL and _converter(node) is None:
             domain, _, op = name.partition(".") if "." in name else ("torch", "", name)
-            missing.add(domain, op, None, node.name, _reason(node.meta.get("val")))
+            why = _reason(node)
+            missing.add(domain, op, None, node.name, f"for {why}" if why else "")
     missing.raise_if_any(at)

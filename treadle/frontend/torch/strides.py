@@ -41,4 +41,6 @@ def _share(a: fx.Node, b: fx.Node) -> bool:
     x, y = a.meta.get("val"), b.meta.get("val")
     if not isinstance(x, torch.Tensor) or not isinstance(y, torch.Tensor):
         return False
+    if x.dtype != y.dtype:  # strides and offsets of one count other elements than the other's
+        return False
     return bool(x.untyped_storage()._cdata == y.untyped_storage()._cdata)

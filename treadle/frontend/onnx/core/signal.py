@@ -7,13 +7,14 @@ import numpy as np
 
 from treadle.dtype import to_numpy
 from treadle.errors import ModelError
-from treadle.frontend.builders.basic import counted, reshaped
+from treadle.frontend.builders.basic import reshaped
 from treadle.frontend.builders.fourier import transformed
+from treadle.frontend.builders.frames import framed
 from treadle.frontend.onnx.node import OnnxNode, converter
 from treadle.frontend.onnx.tensors import dtype_of
 from treadle.graph.nodes import Constant, Node
 from treadle.graph.types import known_sizes, normal_size
-from treadle.ops import elementwise, indexing
+from treadle.ops import elementwise
 
 
 @converter("DFT", since=(17, 20))
@@ -47,9 +48,7 @@ def short_time_transform(node: OnnxNode) -> Node:
     if length < 1 or (isinstance(shape[1], int) and length > shape[1]):
         raise ModelError(f"frames of {length} elements do not fit {node.type(0)}")
     frames = normal_size((shape[1] - length) // step + 1)
-    starts = elementwise.multiply(counted(frames), Constant.of(step))
-    places = elementwise.add(reshaped(starts, (frames, 1)), counted(length))
-    cut: Node = indexing.gather(signal, places, axis=1)
+    cut = framed(signal, 1, frames, length, step)
     if node.has_input(2):
         cut = elementwise.multiply(cut, reshaped(node.input(2), (length, 1)))
     return transformed(cut, 2, None, False, node.flag("onesided", True))

@@ -302,7 +302,7 @@ def _comparison(compare: Callable[[Node, Node], Node]) -> Callable[..., Node]:
 for _name, _compare in _COMPARISONS.items():
     aten(f"{_name}.Tensor", f"{_name}.Scalar")(_comparison(_compare))
 
-_LOGIC = {"and": ew.logical_and, "or": ew.logical_or, "xor": ew.logical_xor}
+LOGIC = {"and": ew.logical_and, "or": ew.logical_or, "xor": ew.logical_xor}
 _BITS = {"and": ew.bitwise_and, "or": ew.bitwise_or, "xor": ew.bitwise_xor}
 
 
@@ -312,14 +312,14 @@ def _logic(combine: Callable[[Node, Node], Node]) -> Callable[..., Node]:
 
 def _bits(name: str) -> Callable[..., Node]:
     def convert(node: AtenNode, a: Operand, b: Operand) -> Node:
-        combine = _LOGIC[name] if node.dtype() == "bool" else _BITS[name]
+        combine = LOGIC[name] if node.dtype() == "bool" else _BITS[name]
         return combine(*pair(node, a, b))
 
     return convert
 
 
-for _name in _LOGIC:
-    aten(f"logical_{_name}")(_logic(_LOGIC[_name]))
+for _name in LOGIC:
+    aten(f"logical_{_name}")(_logic(LOGIC[_name]))
     aten(f"bitwise_{_name}.Tensor", f"bitwise_{_name}.Scalar")(_bits(_name))
 
 

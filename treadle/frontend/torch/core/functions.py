@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from treadle import dtype as dt
 from treadle.frontend.builders.basic import converted, element_type, operands, scalar_like
+from treadle.frontend.builders.complex_numbers import length_of_two
 from treadle.frontend.torch.core.elementwise import pair
 from treadle.frontend.torch.node import AtenNode, Operand, aten, prims, sum_dtype
 from treadle.graph.nodes import Constant, Node
@@ -132,15 +133,10 @@ def _extreme(a: Node, b: Node, is_larger: bool) -> Node:
 @aten("hypot")
 @prims("hypot")
 def hypot(node: AtenNode, a: Node, b: Node) -> Node:
-    """Convert the length of a vector of two: the larger part times a root that cannot overflow."""
+    """Convert the length of a vector of two, which cannot overflow on the way."""
     kind = _wide(node.dtype())
-    left, right = operands(*(ew.abs(converted(v, kind)) for v in (a, b)))
-    large, small = ew.maximum(left, right), ew.minimum(left, right)
-    one = scalar_like(1, large)
-    is_plain = ew.logical_or(ew.equal(large, scalar_like(0, large)), ew.isinf(large))
-    ratio = ew.divide(small, ew.where(*operands(is_plain, one, large)))
-    length = ew.multiply(large, ew.sqrt(ew.add(one, ew.multiply(ratio, ratio))))
-    return converted(ew.where(is_plain, large, length), node.dtype())
+    length = length_of_two(*operands(*(converted(v, kind) for v in (a, b))))
+    return converted(length, node.dtype())
 
 
 @aten("bitwise_left_shift.Tensor", "bitwise_left_shift.Tensor_Scalar",

@@ -75,7 +75,7 @@ def index(node: AtenNode, x: Node, indices: Sequence[Node | None]) -> Node:
     The axes of the result that indices make stand where the first of them does if they are
     neighbours, else in front.
     """
-    given = _without_masks(node, indices)
+    given = without_masks(node, indices)
     if not given:
         return x
     axes = [axis for axis, _ in given]
@@ -114,7 +114,7 @@ def _met(indices: Sequence[Node]) -> list[Node]:
     return [broadcast(i, shape) for i in indices]
 
 
-def _without_masks(node: AtenNode, indices: Sequence[Node | None]) -> list[tuple[int, Node]]:
+def without_masks(node: AtenNode, indices: Sequence[Node | None]) -> list[tuple[int, Node]]:
     """Return axes with their indices; a mask is an index of each of its axes, where it holds."""
     given: list[tuple[int, Node]] = []
     axis = 0
@@ -144,7 +144,7 @@ def index_put(
     accumulate: bool = False,
 ) -> Node:
     """Convert writes at index tensors, which broadcast and stand on the first axes."""
-    given = _without_masks(node, indices)
+    given = without_masks(node, indices)
     if not given:
         raise ModelError("index_put without indices is not supported")
     axes = [axis for axis, _ in given]

@@ -111,7 +111,7 @@ def variance(
     mean = reduce.mean(wide, axes, True)
     centred = ew.subtract(wide, mean)
     squares = reduce.sum_of_squares(centred, axes, keepdim)
-    count = _count(wide, axes, 1 if correction is None else correction)
+    count = count_less(wide, axes, 1 if correction is None else correction)
     made = converted(ew.divide(squares, count), dtype)
     if node.op.startswith("aten.std"):
         return converted(ew.sqrt(ew.divide(squares, count)), dtype)
@@ -120,7 +120,7 @@ def variance(
     return [made, converted(reduce.mean(wide, axes, keepdim), dtype)]
 
 
-def _count(x: Node, axes: Sequence[int], correction: float) -> Node:
+def count_less(x: Node, axes: Sequence[int], correction: float) -> Node:
     """Return how many elements are reduced less a correction, at least 0, as a float."""
     count = operand(product_of([dims_of(x)[a] for a in axes]), element_type(x))
     return ew.maximum(ew.subtract(count, scalar_like(correction, x)), scalar_like(0, x))

@@ -9,6 +9,7 @@ import numpy as np
 
 from treadle.errors import ModelError
 from treadle.expr.intervals import FAR
+from treadle.frontend.builders import reduce
 from treadle.frontend.builders.basic import (
     broadcast,
     converted,
@@ -17,10 +18,11 @@ from treadle.frontend.builders.basic import (
     transposed,
 )
 from treadle.frontend.builders.dynamic_operands import AxisRange
+from treadle.frontend.builders.frames import framed, overlap_added
 from treadle.frontend.builders.indices import checked_indices
 from treadle.frontend.builders.movement import concatenated, sliced, taken
 from treadle.frontend.builders.shapes import unsqueezed
-from treadle.frontend.torch.node import AtenNode, aten, prims
+from treadle.frontend.torch.node import AtenNode, aten, operand, prims
 from treadle.graph.nodes import Constant, Node
 from treadle.graph.types import Dim, known_sizes, product_of
 from treadle.ops import scatter
@@ -79,10 +81,22 @@ def unfold(node: AtenNode, x: Node, dimension: int, size: int, step: int) -> Nod
     if not dims_of(x):
         return reshaped(x if size else sliced(reshaped(x, (1,)), [AxisRange(0, 0, 0)]), node.dims())
     axis = node.axis(dimension, x)
-    (count,) = known_sizes((node.dims()[axis],), "the number of windows")
-    places = np.arange(count)[:, None] * step + np.arange(size)
-    found = taken(x, Constant.of(places), axis, node.op)
+    found = framed(x, axis, node.dims()[axis], size, step)
     return _moved(found, (axis + 1,), (len(dims_of(x)),))
+
+
+@aten("unfold_backward")
+def unfold_backward(
+    node: AtenNode, grad: Node, input_sizes: Sequence[Dim], dim: int, size: int, step: int
+) -> Node:
+    """Convert windows that are added up where they were taken from (the end of torch.istft)."""
+    if not input_sizes:
+        return reduce.total(grad, (0,), False) if size else operand(0, node.dtype())
+    axis = dim % len(input_sizes)
+    rank = len(input_sizes)
+    frames = _last(grad, (axis, rank))
+    made = _moved(overlap_added(frames, node.dims()[axis], step), (rank - 1,), (axis,))
+    return broadcast(made, node.dims())  # torch.istft gives one window for a batch
 
 
 @aten("select_scatter")
