@@ -6,7 +6,8 @@
 Needs torch, timm and transformers; inductor needs a C++ compiler. Every engine has a process and
 empty caches of its own; the processes take turns, a few calls each, and only one runs at a time.
 A first call is the time from torch.compile to the first result. What --out holds of a network in
-all engines is not measured again.
+all engines is not measured again. --caches keeps the caches: compile once with it (minutes, with
+max-autotune), then measure from full caches when the machine is quiet; first calls are then warm.
 """
 
 from __future__ import annotations
@@ -153,14 +154,17 @@ class Engine:
 # ---- a network in all engines --------------------------------------------------------------------
 
 
-def measured(name: str, names: Sequence[str], threads: int, seconds: float) -> list[Figures]:
+def measured(
+    name: str, names: Sequence[str], threads: int, seconds: float, caches: Path | None
+) -> list[Figures]:
     """Return the figures of a network in each engine that could compile it; eager is the truth."""
     engines: list[Engine] = []
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as empty:
+        folder = caches / f"{name}.{threads}" if caches else Path(empty)
         try:
             for engine in names:
                 try:
-                    engines.append(Engine(name, engine, threads, f"{folder}/{engine}"))
+                    engines.append(Engine(name, engine, threads, str(folder / engine)))
                 except EOFError:  # the process has said why
                     print(f"{name}: {engine} failed", file=sys.stderr)
             end, rounds = time.perf_counter() + seconds, 0
@@ -230,7 +234,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             done = {f.engine for f in found if (f.network, f.threads) == (name, threads)}
             if not done.issuperset(args.engines.split(",")):
                 found = [f for f in found if (f.network, f.threads) != (name, threads)]
-                found += measured(name, args.engines.split(","), threads, args.seconds)
+                found += measured(name, args.engines.split(","), threads, args.seconds, args.caches)
                 print(table([f for f in found if f.network == name]), flush=True)
                 _keep(args.out, found)
     print(table(found))
@@ -261,6 +265,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--threads", default="1,2")
     parser.add_argument("--engines", default=",".join(ENGINES), help="eager comes first")
     parser.add_argument("--seconds", type=float, default=10, help="per network, beside compiling")
+    parser.add_argument("--caches", type=Path, metavar="FOLDER", help="kept and used again")
     parser.add_argument("--out", type=Path, metavar="FILE")
     return parser.parse_args(argv)
 
