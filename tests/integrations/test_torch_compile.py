@@ -179,6 +179,24 @@ def test_views_of_inputs_of_any_size_lie_where_eager_has_them(function: Any) -> 
                 assert found.data_ptr() - ours.data_ptr() == wanted.data_ptr() - theirs.data_ptr()
 
 
+@pytest.mark.usefixtures("whole")
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_results_that_view_one_tensor_share_it(dynamic: bool) -> None:
+    def function(x: Any) -> Any:
+        y, z = x + 1, x * 2
+        return y, y.t(), y[1], y.t() * 2, z[0], z[:, 1:], z.view(-1)
+
+    fast = compiled(function, fullgraph=True, dynamic=dynamic)
+    for rows in (3, 5):
+        x = torch.randn(rows, 4)
+        results, wanted = fast(x), function(x)
+        assert_close(results, wanted)
+        for made in (results, wanted):
+            made[0][1, 2] = 9
+            made[6][2] = 7
+        assert_close(results, wanted)
+
+
 def _listed(results: Any) -> Any:
     return results if isinstance(results, tuple) else (results,)
 

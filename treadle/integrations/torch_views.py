@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Results of a graph that share memory with its inputs: views, which torch makes.
+"""Results of a graph that share memory, with its inputs or each other: views, which torch makes.
 
-AOTAutograd returns such a result as a view of the caller's tensor. Where sizes are symbolic it
+AOTAutograd returns a view of an input as one of the caller's tensor. Where sizes are symbolic it
 takes shape, strides and offset from what the compiled graph returns, so that has to be a view too:
-a copy has the offset 0.
+a copy has the offset 0. Results that view one tensor share it in eager: a change of one is seen in
+the others.
 """
 
 from __future__ import annotations
 
 import operator
+from collections import Counter
 from collections.abc import Sequence
 
 import torch
@@ -19,17 +21,20 @@ _SHARED = (OutputType.alias_of_input, OutputType.is_input)
 
 
 def views_apart(graph: fx.Graph, metadata: ViewAndMutationMeta) -> set[fx.Node]:
-    """Give results that share memory with an input views of their own; return the nodes of those.
+    """Give results that share memory views of their own; return the nodes of those.
 
     a = x[n:]; return a, a + 1  ->  a = x[n:]; b = x[n:]; return b, a + 1
+    a = y.t(); return y, a, a * 2  ->  a = y.t(); b = y.t(); return y, b, a * 2
     """
     end = graph.output_node()
     results = list(end.args[0])
     last = len(results) - metadata.num_intermediate_bases
     first = last - len(metadata.output_info)
     made: set[fx.Node] = set()
+    owners = Counter(_owner_of(r) for r in dict.fromkeys(results[first:last]))
     for k, info in enumerate(metadata.output_info, first):
-        chain = _views_of(results[k]) if info.output_type in _SHARED else []
+        is_shared = info.output_type in _SHARED or owners[_owner_of(results[k])] > 1
+        chain = _views_of(results[k]) if is_shared else []
         if chain:
             copies = _copied(graph, chain, end)
             made.update(copies)
@@ -46,6 +51,12 @@ def _views_of(result: object) -> list[fx.Node]:
         chain.append(result)
         result = result.args[0]
     return chain[::-1]
+
+
+def _owner_of(result: object) -> object:
+    """Return the tensor that a result is a view of, or the result itself."""
+    chain = _views_of(result)
+    return chain[0].args[0] if chain else result
 
 
 def _is_view(node: fx.Node) -> bool:

@@ -19,6 +19,7 @@ from torch.utils._pytree import tree_map_only
 
 from treadle.errors import ModelError, TreadleError, UsageError
 from treadle.frontend.importer import Imported
+from treadle.frontend.torch.archive import load_archive
 from treadle.frontend.torch.importer import import_program
 from treadle.frontend.torch.script import exported_script, load_script
 from treadle.frontend.torch.tensors import torch_dtype
@@ -154,13 +155,18 @@ def _quiet() -> Iterator[None]:
         logger.setLevel(level)
 
 
+_SAVED = "write it with torch.export.save(torch.export.export(module, inputs), 'm.pt2')"
+
+
 def _read_file(path: Path) -> ExportedProgram:
     try:
         with _quiet():
-            return torch.export.load(path)
+            return load_archive(path)
+    except ModelError as e:
+        raise ModelError(e.problem, at=str(path), hint=e.hint or _SAVED) from e
     except Exception as e:
         raise ModelError(
             f"the file is no program of torch.export: {_first_line(e)}",
             at=str(path),
-            hint="write it with torch.export.save(torch.export.export(module, inputs), 'm.pt2')",
+            hint=_SAVED,
         ) from e

@@ -33,8 +33,8 @@ def norm_of_rows(x: Node, p: float) -> Node:
 @aten("_cdist_forward")
 def cdist(node: AtenNode, a: Node, b: Node, p: float, compute_mode: int | None = None) -> Node:
     """Convert the distances [..., m, n] of rows [..., m, d] from rows [..., n, d]."""
-    rank = len(dims_of(a))
-    apart = ew.subtract(unsqueezed(a, [rank - 1]), unsqueezed(b, [rank - 2]))
+    at_a, at_b = len(dims_of(a)) - 1, len(dims_of(b)) - 2  # their axes in front broadcast
+    apart = ew.subtract(unsqueezed(a, [at_a]), unsqueezed(b, [at_b]))
     return norm_of_rows(apart, p)
 
 
