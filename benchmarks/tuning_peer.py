@@ -78,6 +78,14 @@ class Problem:
         """True for a product of matrices."""
         return len(self.data) == 2
 
+    @property
+    def result(self) -> tuple[int, ...]:
+        """The shape of the result."""
+        if self.is_product:
+            return (self.data[0], self.weights[1])
+        sizes = zip(self.data[2:], self.weights[2:], strict=True)
+        return (self.data[0], self.weights[0], *(d + 2 * self.pad - k + 1 for d, k in sizes))
+
     def arrays(self) -> tuple[np.ndarray, np.ndarray]:
         """Return data and weights, the same in every process."""
         random = np.random.default_rng(0)
@@ -250,7 +258,7 @@ def _words(name: str) -> dict[str, object]:
     """Return how the peer is told of a task."""
     problem = PROBLEMS[name]
     kind = "dense" if problem.is_product else "conv"
-    return {"name": name, "kind": kind, "pad": problem.pad}
+    return {"name": name, "kind": kind, "pad": problem.pad, "result": problem.result}
 
 
 def _check(name: str, engine: str, found: np.ndarray, expected: np.ndarray) -> float:

@@ -116,7 +116,7 @@ class Server:
         records = database.get_top_k(database.commit_workload(module), FINALISTS)
         if not records:
             return {"error": "no candidate was built and measured"}
-        arguments = self._arguments(name, function)
+        arguments = self._arguments(request)
         timers = [self._timer(module, record, arguments) for record in records]
         figures = np.asarray([[timer() for timer in timers] for _ in range(ROUNDS)])
         self.timers[name] = timers[int(np.argmin(np.median(figures, axis=0)))]
@@ -126,14 +126,11 @@ class Server:
         measured = len(database.get_all_tuning_records())
         return {"error": "", "result": str(result), "trials": measured}
 
-    def _arguments(self, name: str, function: tvm.tirx.PrimFunc) -> list[tvm.runtime.Tensor]:
+    def _arguments(self, request: dict[str, object]) -> list[tvm.runtime.Tensor]:
         """Return what a kernel is called with: data, weights, and room for the result."""
-        arrays = np.load(self.folder / f"{name}.npz")
-        shape = tuple(int(d) for d in function.buffer_map[function.params[2]].shape)
-        return [
-            tvm.runtime.tensor(a, tvm.cpu())
-            for a in (arrays["x"], arrays["w"], np.zeros(shape, np.float32))
-        ]
+        arrays = np.load(self.folder / f"{request['name']}.npz")
+        room = np.zeros(request["result"], np.float32)
+        return [tvm.runtime.tensor(a, tvm.cpu()) for a in (arrays["x"], arrays["w"], room)]
 
     def _timer(
         self,
@@ -144,7 +141,9 @@ class Server:
         schedule = tvm.s_tir.Schedule(module)
         record.trace.apply_to_schedule(schedule, remove_postproc=False)
         built = tvm.compile(schedule.mod, target=self.target)
-        evaluator = built.time_evaluator("main", tvm.cpu(), number=1, repeat=1, min_repeat_ms=50)
+        evaluator = built.jit().time_evaluator(
+            "main", tvm.cpu(), number=1, repeat=1, min_repeat_ms=50
+        )
         return lambda: float(evaluator(*arguments).min)
 
     def time(self, request: dict[str, object]) -> dict[str, object]:

@@ -55,3 +55,8 @@ def test_a_convolution_is_what_the_definition_says() -> None:
     x, w = problem.arrays()
     inside = np.einsum("cij,ocij->o", x[0, :, 4:7, 8:11].astype(np.float64), w)
     np.testing.assert_allclose(problem.expected()[0, :, 5, 9], inside, rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_the_peer_is_told_the_shape_of_the_result(name: str) -> None:
+    assert PROBLEMS[name].expected().shape == PROBLEMS[name].result
