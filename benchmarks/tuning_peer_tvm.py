@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tvm
@@ -30,7 +31,7 @@ ROUND = 16
 FINALISTS, ROUNDS = 3, 5
 
 
-def computation(request: dict[str, object], x: np.ndarray, w: np.ndarray) -> tvm.tirx.PrimFunc:
+def computation(request: dict[str, Any], x: np.ndarray, w: np.ndarray) -> tvm.tirx.PrimFunc:
     """Return the task as TVM's own operators give it."""
     data, weights = te.placeholder(x.shape, name="x"), te.placeholder(w.shape, name="w")
     if request["kind"] == "dense":
@@ -69,14 +70,14 @@ class Server:
         self.timers: dict[str, Callable[[], float]] = {}
         self.models: dict[str, ms.cost_model.XGBModel] = {}
 
-    def _function(self, request: dict[str, object]) -> tvm.tirx.PrimFunc:
+    def _function(self, request: dict[str, Any]) -> tvm.tirx.PrimFunc:
         arrays = np.load(self.folder / f"{request['name']}.npz")
         return computation(request, arrays["x"], arrays["w"])
 
-    def _place(self, request: dict[str, object]) -> Path:
+    def _place(self, request: dict[str, Any]) -> Path:
         return self.folder / f"tvm-{request['name']}"
 
-    def tune(self, request: dict[str, object]) -> dict[str, object]:
+    def tune(self, request: dict[str, Any]) -> dict[str, Any]:
         """Measure the candidates of one round; say what it took."""
         place, name = self._place(request), str(request["name"])
         start, spent = time.monotonic(), processor_seconds()
@@ -104,7 +105,7 @@ class Server:
                 self.models[name].load(str(saved))
         return self.models[name]
 
-    def load(self, request: dict[str, object]) -> dict[str, object]:
+    def load(self, request: dict[str, Any]) -> dict[str, Any]:
         """Make the best kernel of a task ready to be timed, and write its result to a file.
 
         The best records are timed once more, in turns: the one that was fastest in a single
@@ -126,7 +127,7 @@ class Server:
         measured = len(database.get_all_tuning_records())
         return {"error": "", "result": str(result), "trials": measured}
 
-    def _arguments(self, request: dict[str, object]) -> list[tvm.runtime.Tensor]:
+    def _arguments(self, request: dict[str, Any]) -> list[tvm.runtime.Tensor]:
         """Return what a kernel is called with: data, weights, and room for the result."""
         arrays = np.load(self.folder / f"{request['name']}.npz")
         room = np.zeros(request["result"], np.float32)
@@ -146,11 +147,11 @@ class Server:
         )
         return lambda: float(evaluator(*arguments).min)
 
-    def time(self, request: dict[str, object]) -> dict[str, object]:
+    def time(self, request: dict[str, Any]) -> dict[str, Any]:
         """Time the best kernel of a task once."""
         return {"seconds": self.timers[str(request["name"])]()}
 
-    def hello(self, request: dict[str, object]) -> dict[str, object]:
+    def hello(self, request: dict[str, Any]) -> dict[str, Any]:
         """Say which TVM this is."""
         return {"version": tvm.__version__}
 
