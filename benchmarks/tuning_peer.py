@@ -3,16 +3,22 @@
 
     python -m benchmarks.tuning_peer --peer /path/to/venv/bin/python [--trials 64] [--threads 2]
                                      [--tasks conv3x3,conv1x1,dense] [--minutes 12]
+                                     [--keep FOLDER] [--stage all|search|compare]
 
-The peer is a Python with `apache-tvm==0.27.0` and `apache-tvm-ffi==0.1.14.post0` (PyPI); it runs in
-a process of its own, from `tuning_peer_tvm.py`. Both tune for this CPU by name, for as many
+The peer is a Python with `apache-tvm==0.27.0`, `apache-tvm-ffi==0.1.14.post1` (0.1.15.post2 ends in
+the midst of tuning), `xgboost-cpu`, `cloudpickle`, `psutil`, `scipy` and `tornado` (PyPI); it runs
+in a process of its own, from `tuning_peer_tvm.py`. Both tune for this CPU by name, for as many
 threads. The tasks are a 3x3 and a 1x1 convolution of ResNet-50 and a product of BERT-base in
 float32; Treadle knows the weights when it compiles, as in a model. Each engine tunes a task, then
 both best kernels are timed in turns, data and weights in the caches, and the result of each is held
-against NumPy's. Printed are the least times, the median of their ratio and the wall time of tuning.
+against NumPy's. Printed are the least times, the median of their ratio, and the wall time and the
+processor time of tuning, which other work on the machine does not lengthen.
 
-A run takes at most --minutes: what is left of them is dealt out evenly to the tasks, and where the
-peer does not finish a task in its part, that is said.
+The peer takes minutes for what Treadle does in seconds. So a search may be made in pieces: with
+--keep, what is done stays in a folder, and the same command goes on after it, the peer after its
+last whole round of candidates. A run begins no round after --minutes: what is left of them is dealt
+out evenly to the tasks, and where the peer has not finished a task, that is said. --stage compare
+times what was found, and searches no more.
 """
 
 from __future__ import annotations
@@ -26,15 +32,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing, suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import treadle
+from treadle.files import replacing
 from treadle.graph.nodes import Constant, Function, Module, Node, Var
 from treadle.graph.types import TensorType
 from treadle.ops.conv import conv
@@ -48,8 +55,13 @@ from treadle.tune.runner import MeasureOptions
 _ROUNDS = 15
 _START_SECONDS = 120.0
 """How long the peer may take to import itself, or to time a kernel once."""
+_ROUND = 16
+"""Candidates of the peer between two looks at the clock."""
+_ROUND_SECONDS = 600.0
+"""How long they may take."""
 _HEADINGS = (
-    "task     treadle us     tvm us  ratio treadle s  tvm s  trials of tvm  off NumPy  of tvm"
+    "task     treadle us     tvm us  ratio  treadle s (CPU)      tvm s (CPU)  trials of tvm "
+    "off NumPy  of tvm"
 )
 
 
@@ -65,6 +77,14 @@ class Problem:
     def is_product(self) -> bool:
         """True for a product of matrices."""
         return len(self.data) == 2
+
+    @property
+    def result(self) -> tuple[int, ...]:
+        """The shape of the result."""
+        if self.is_product:
+            return (self.data[0], self.weights[1])
+        sizes = zip(self.data[2:], self.weights[2:], strict=True)
+        return (self.data[0], self.weights[0], *(d + 2 * self.pad - k + 1 for d, k in sizes))
 
     def arrays(self) -> tuple[np.ndarray, np.ndarray]:
         """Return data and weights, the same in every process."""
@@ -165,24 +185,80 @@ class Peer:
         self._process = None
 
 
-@dataclass(frozen=True, slots=True)
-class Mine:
-    """What Treadle found: the tuned model ready to run, the seconds of tuning, the trials."""
+@dataclass(slots=True)
+class Effort:
+    """What an engine has spent on a task: seconds on the wall and of processors, trials.
 
-    executable: treadle.Executable
-    seconds: float
-    trials: int
+    `asked` is the budget of trials, which a space with fewer candidates does not use up.
+    """
+
+    seconds: float = 0.0
+    processor: float = 0.0
+    trials: int = 0
+    asked: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.seconds:.0f} ({self.processor:.0f})"
 
 
-def tuned(problem: Problem, trials: int, threads: int, folder: Path) -> Mine:
+@dataclass(slots=True)
+class Kept:
+    """What is done of a task, in a file of its own."""
+
+    path: Path
+    mine: Effort
+    peer: Effort
+
+    @staticmethod
+    def of(folder: Path, name: str) -> Kept:
+        """Return what a folder says of a task: nothing is done of one that is not there."""
+        path = folder / f"{name}.json"
+        found = json.loads(path.read_text()) if path.exists() else {}
+        return Kept(path, *(Effort(**found.get(side, {})) for side in ("mine", "peer")))
+
+    def save(self) -> None:
+        """Write it down."""
+        with replacing(self.path) as file:
+            text = json.dumps({"mine": asdict(self.mine), "peer": asdict(self.peer)})
+            file.write(text.encode())
+
+
+def _processor_seconds() -> float:
+    """Return the processor time of this process and of those that it has waited for."""
+    return sum(os.times()[:4])
+
+
+def tune_mine(problem: Problem, trials: int, threads: int, folder: Path, spent: Effort) -> None:
     """Tune a problem with Treadle: methods and schedules together in as many trials."""
-    measure = MeasureOptions(threads=threads)
-    options = TuneOptions(trials=trials, measure=measure)
-    module, records = problem.module(), folder / "records.jsonl"
-    start = time.monotonic()
-    result = tune_model(module, records, options=options)
-    seconds = time.monotonic() - start
-    return Mine(treadle.compile(module, records=records), seconds, result.trials)
+    options = TuneOptions(trials=trials, measure=MeasureOptions(threads=threads))
+    start, used = time.monotonic(), _processor_seconds()
+    result = tune_model(problem.module(), folder / "records.jsonl", options=options)
+    spent.seconds += time.monotonic() - start
+    spent.processor += _processor_seconds() - used
+    spent.trials, spent.asked = result.trials, trials
+
+
+def tune_peer(peer: Peer, name: str, trials: int, kept: Kept, end: float) -> None:
+    """Let the peer go on with a task, until it has made its trials or `end` has come.
+
+    Raises: PeerFailed where a round fails.
+    """
+    spent = kept.peer
+    while spent.asked < trials and time.monotonic() < end:
+        count = min(_ROUND, trials - spent.asked)
+        words = _words(name) | {"trials": count, "seed": spent.asked}
+        answer = peer.ask(_ROUND_SECONDS, do="tune", **words)
+        spent.seconds += answer["seconds"]
+        spent.processor += answer["processor"]
+        spent.asked += count
+        kept.save()
+
+
+def _words(name: str) -> dict[str, object]:
+    """Return how the peer is told of a task."""
+    problem = PROBLEMS[name]
+    kind = "dense" if problem.is_product else "conv"
+    return {"name": name, "kind": kind, "pad": problem.pad, "result": problem.result}
 
 
 def _check(name: str, engine: str, found: np.ndarray, expected: np.ndarray) -> float:
@@ -193,34 +269,46 @@ def _check(name: str, engine: str, found: np.ndarray, expected: np.ndarray) -> f
     return apart
 
 
-def compare(name: str, arguments: argparse.Namespace, peer: Peer, folder: Path, end: float) -> None:
-    """Tune a problem with both, time both in turns, print a row; be done by `end`."""
-    problem = PROBLEMS[name]
+def search(name: str, arguments: argparse.Namespace, peer: Peer, folder: Path, end: float) -> None:
+    """Tune a problem with both, as far as it was not before; begin nothing after `end`."""
+    problem, kept = PROBLEMS[name], Kept.of(folder, name)
     x, w = problem.arrays()
-    expected = problem.expected()
     np.savez(folder / f"{name}.npz", x=x, w=w)
     place = folder / name
-    place.mkdir()
-    mine = tuned(problem, arguments.trials, arguments.threads, place)
-    (got,) = mine.executable.run([x])
-    apart = _check(name, "Treadle", np.asarray(got), expected)
-    kind = "dense" if problem.is_product else "conv"
-    ask = {"name": name, "kind": kind, "pad": problem.pad, "trials": arguments.trials}
+    place.mkdir(exist_ok=True)
+    if kept.mine.asked < arguments.trials:
+        tune_mine(problem, arguments.trials, arguments.threads, place, kept.mine)
+        kept.save()
     try:
-        theirs = peer.ask(end - time.monotonic(), do="tune", **ask)
-        apart_peer = _check(name, "TVM", np.load(theirs["result"]), expected)
-        times = _timed(mine.executable, x, peer, name)
+        tune_peer(peer, name, arguments.trials, kept, end)
     except PeerFailed as failed:
-        own = mine.executable.benchmark([x], repeat=_ROUNDS, min_repeat_ms=50).min
-        row = f"{name:<8} {own * 1e6:10.1f} {'-':>10} {'-':>6} {mine.seconds:9.0f} {'-':>6}"
-        print(f"{row} {mine.trials:7} {'-':>6} {apart:8.0e}   the peer: {failed}", flush=True)
+        print(f"{name}: the peer: {failed}", flush=True)
+
+
+def compare(name: str, arguments: argparse.Namespace, peer: Peer, folder: Path) -> None:
+    """Time what both have found of a problem in turns; print a row."""
+    problem, kept = PROBLEMS[name], Kept.of(folder, name)
+    if kept.mine.asked < arguments.trials or kept.peer.asked < arguments.trials:
+        done = f"{kept.mine.asked} of Treadle and {kept.peer.asked} of TVM"
+        print(f"{name:<8} not done: of {arguments.trials} trials {done}", flush=True)
+        return
+    x, _ = problem.arrays()
+    expected = problem.expected()
+    executable = treadle.compile(problem.module(), records=folder / name / "records.jsonl")
+    (got,) = executable.run([x])
+    apart = _check(name, "Treadle", np.asarray(got), expected)
+    try:
+        theirs = peer.ask(_START_SECONDS, do="load", **_words(name))
+        apart_peer = _check(name, "TVM", np.load(theirs["result"]), expected)
+        times = _timed(executable, x, peer, name)
+    except PeerFailed as failed:
+        print(f"{name:<8} the peer: {failed}", flush=True)
         return
     own, other = times.min(axis=0) * 1e6
     ratio = float(np.median(times[:, 1] / times[:, 0]))
     print(
-        f"{name:<8} {own:10.1f} {other:10.1f} {ratio:6.2f} {mine.seconds:9.0f} "
-        f"{theirs['seconds']:6.0f} {mine.trials:7} {theirs['trials']:6} {apart:8.0e} "
-        f"{apart_peer:8.0e}",
+        f"{name:<8} {own:10.1f} {other:10.1f} {ratio:6.2f} {kept.mine!s:>16} {kept.peer!s:>16} "
+        f"{kept.mine.trials:7} {theirs['trials']:6} {apart:9.0e} {apart_peer:7.0e}",
         flush=True,
     )
 
@@ -242,27 +330,42 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--tasks", default=",".join(PROBLEMS))
     parser.add_argument("--minutes", type=float, default=12.0)
+    parser.add_argument("--keep", type=Path, help="a folder of what is done (default: none)")
+    parser.add_argument("--stage", choices=("all", "search", "compare"), default="all")
     arguments = parser.parse_args()
     names = arguments.tasks.split(",")
     if unknown := [n for n in names if n not in PROBLEMS]:
         parser.error(f"there is no task {unknown[0]}; there are {', '.join(PROBLEMS)}")
     print(f"CPU {host().cpu}, {arguments.threads} threads, {arguments.trials} trials per task")
-    start = time.monotonic()
-    last = start + 60 * arguments.minutes
-    with tempfile.TemporaryDirectory() as text, use(num_threads=arguments.threads):
-        folder = Path(text)
-        peer = Peer(arguments.peer, folder, arguments.threads)
+    with ExitStack() as stack:
+        stack.enter_context(use(num_threads=arguments.threads))
+        folder = arguments.keep or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        folder.mkdir(parents=True, exist_ok=True)
+        peer = stack.enter_context(closing(Peer(arguments.peer, folder, arguments.threads)))
         try:
             print(f"peer: TVM {peer.ask(_START_SECONDS, do='hello')['version']}", flush=True)
-            print(_HEADINGS)
-            for done, name in enumerate(names):
-                now = time.monotonic()
-                compare(name, arguments, peer, folder, now + (last - now) / (len(names) - done))
         except PeerFailed as failed:
             raise SystemExit(f"the peer does not start: {failed}") from None
-        finally:
-            peer.close()
-    print(f"{time.monotonic() - start:.0f} s in all; ratio: TVM's time over Treadle's, in turns")
+        _run(names, arguments, peer, folder)
+
+
+def _run(names: Sequence[str], arguments: argparse.Namespace, peer: Peer, folder: Path) -> None:
+    """Search and compare, as far as the command line asks for it."""
+    last = time.monotonic() + 60 * arguments.minutes
+    for done, name in enumerate(names if arguments.stage != "compare" else ()):
+        now = time.monotonic()
+        search(name, arguments, peer, folder, now + (last - now) / (len(names) - done))
+    if arguments.stage == "search":
+        for name in names:
+            kept = Kept.of(folder, name)
+            print(
+                f"{name:<8} Treadle {kept.mine} s, TVM {kept.peer} s for {kept.peer.asked} trials"
+            )
+        return
+    print(_HEADINGS)
+    for name in names:
+        compare(name, arguments, peer, folder)
+    print("ratio: TVM's time over Treadle's, in turns")
 
 
 if __name__ == "__main__":

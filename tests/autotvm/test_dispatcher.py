@@ -15,7 +15,7 @@ from tests.autotvm.templates import matmul_task, product
 from tests.tune.tasks import network
 from treadle import autotvm
 from treadle.autotvm.task import Task
-from treadle.build.records import Records
+from treadle.build.records import Record, Records
 from treadle.errors import ConfigError, UsageError
 from treadle.te.knobs import Config
 
@@ -56,6 +56,33 @@ def test_a_template_takes_the_fastest_of_its_arguments_and_target(tmp_path: Path
         with treadle.parse_target("llvm"):
             assert factors() == splits_of(7)
     assert factors() == default
+
+
+def test_the_best_of_a_log_is_printed_as_v08s_tutorials_do(tmp_path: Path) -> None:
+    task = matmul_task()
+    log = log_of(tmp_path / "log", task, n13=3.0, n7=1.0)
+    found = autotvm.apply_history_best(log)
+    assert found.query(task.target, task.workload) == task.config_space.get(7)
+    assert found.query("llvm", task.workload) == task.config_space.get(7)
+    default = task.config_space.get(0)
+    assert found.query("llvm", matmul_task(8).workload) == matmul_task(8).config_space.get(0)
+    assert autotvm.FallbackContext().query(task.target, task.workload) == default
+    with found, autotvm.ApplyHistoryBest(None) as inner:
+        assert inner.query(task.target, task.workload) == task.config_space.get(7)
+
+
+def test_the_best_of_a_kernel_of_a_model_is_found_by_its_workload(tmp_path: Path) -> None:
+    task = autotvm.task.extract_from_program(network(), target="llvm")[0]
+    log = log_of(tmp_path / "log", task, n0=2.0, n1=1.0)
+    found = autotvm.apply_history_best(log).query(task.target, task.workload)
+    assert task.config_space.config(found) == task.config_space.config(task.config_space.get(1))
+    assert found.index == 1
+    records = Records()
+    records.add(Record(task.name, str(task.target), task.config_space.config(found), (1.0,)))
+    read = autotvm.ApplyHistoryBest(records).query(task.target, task.workload)
+    assert task.config_space.config(read) == task.config_space.config(found)
+    nothing = autotvm.ApplyHistoryBest(None).query(task.target, task.workload)
+    assert nothing.entities == ()
 
 
 def test_contexts_nest_and_a_fallback_hides_all(tmp_path: Path) -> None:

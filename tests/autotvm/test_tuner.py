@@ -50,6 +50,7 @@ def test_a_tuner_measures_each_configuration_once_and_knows_the_fastest(
     means = [sum(r.costs) / len(r.costs) for r in seen.results]
     best = means.index(min(means))
     assert tuner.best_config == seen.inputs[best].config
+    assert tuner.best_iter == best
     assert tuner.best_flops == pytest.approx(2 * 16**3 / means[best])
 
 

@@ -12,10 +12,10 @@ import pytest
 from tests.tune.tasks import product_task
 from treadle.build.records import Record
 from treadle.cli.roofline import Limits
-from treadle.cli.tune_view import _table, of_roofline, share_of
+from treadle.cli.tune_view import View, _table, best_text, of_roofline, share_of
 from treadle.te.knobs import DEFAULTS, Config
 from treadle.tune.allocate import Progress
-from treadle.tune.state import TaskState
+from treadle.tune.state import TaskState, total_seconds
 
 LIMITS = Limits(gflops=1.0, gigabytes=1e6)
 
@@ -57,3 +57,48 @@ def test_the_table_has_a_row_for_each_task() -> None:
     assert row.split()[1:] == [
         *("1", "50.0%", "8.2", "us", "4.1", "us", "2.00x", "50.0%", "2", "tuning"),
     ]  # fmt: skip
+
+
+@pytest.mark.tiny
+def test_what_was_measured_stands_before_what_waits() -> None:
+    from rich.console import Console
+
+    waiting, slow, fast = state_of(), state_of(8e-6), state_of(4e-6)
+    tuner: Any = SimpleNamespace(states=[waiting, fast, slow], now=12e-6)
+    out = io.StringIO()
+    Console(file=out, width=140).print(_table(tuner, None))
+    states = [line.split()[-1] for line in out.getvalue().splitlines()[1:]]
+    assert states == ["tuning", "tuning", "waiting"]
+    assert "66.7%" in out.getvalue().splitlines()[1]
+
+
+@pytest.mark.tiny
+def test_trials_are_those_of_methods_and_kernels_together(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    view = View()
+    view.stage("methods")
+    view.show(tuner_of(trials=30, most=50))
+    view.stage("tune")
+    view.show(tuner_of(trials=12, most=70))
+    view.stage("decide")
+    lines = capsys.readouterr().err.splitlines()
+    assert "methods of 0 of 1 calls, 30 trials" in lines[0]
+    assert "42 of 100 trials · all kernels -" in lines[1]
+    assert "deciding 0 of 1" in lines[2]
+
+
+@pytest.mark.tiny
+def test_only_kernels_that_were_measured_are_summed() -> None:
+    states = [state_of(8e-6, 4e-6), state_of()]
+    before, now = total_seconds(states, default=True), total_seconds(states)
+    tuner: Any = SimpleNamespace(states=states, before=before, now=now)
+    assert best_text(tuner) == "1 of 2 kernels 8.0 us -> 4.0 us (2.00x)"
+
+
+def tuner_of(*, trials: int, most: int) -> Any:
+    """A tuner that has made some trials of the most that it may."""
+    return SimpleNamespace(
+        states=[state_of()], trials=trials, new_trials=trials, elapsed=2.0,
+        options=SimpleNamespace(trials=most, minutes=None),
+    )  # fmt: skip

@@ -23,6 +23,16 @@ def test_every_task_has_its_first_trial_first() -> None:
     assert next_task([progress(9, 1.0), progress(1)]) == 1
 
 
+def test_what_hardly_counts_is_not_tried_before_what_takes_long() -> None:
+    untried = Progress(2, expected=1e-6)
+    tried = progress(1, 1e-3, 1e-3, 1e-3)
+    assert next_task([untried, tried]) == 1
+    untried.expected = 1e-3
+    assert next_task([untried, tried]) == 0
+    untried.queued = 1  # its first trial is on its way
+    assert next_task([untried, tried]) == 1
+
+
 def test_a_task_that_takes_long_goes_before_one_that_does_not() -> None:
     assert next_task([progress(1, 1e-6), progress(1, 1e-3)]) == 1
     assert next_task([progress(8, 1e-3), progress(1, 1e-3)]) == 0

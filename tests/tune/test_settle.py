@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -10,6 +13,7 @@ import treadle
 from tests.optimize.cases import inputs_of
 from tests.tune.tasks import network
 from treadle.runtime.array import array
+from treadle.tune import settle
 from treadle.tune.settle import Comparison, compared
 
 
@@ -28,3 +32,40 @@ def test_two_compilations_run_in_turns() -> None:
 def test_kernels_that_take_longer_are_named() -> None:
     found = Comparison(1.0, 0.9, 0.9, {"a": 0.8, "b": 1.02, "c": 1.0})
     assert found.slower == ["b"]
+
+
+@pytest.mark.tiny
+def test_a_model_that_is_ahead_by_chance_is_not_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter([1.0] * 1000)
+    assert not compare_of(monkeypatch, lambda side, number: next(times)).is_faster
+    one_ahead = compare_of(monkeypatch, lambda side, number: 1.0 - 0.1 * (side == number % 2))
+    assert one_ahead.share == pytest.approx(1.0, abs=0.12)
+    assert not one_ahead.is_sure
+    ahead = compare_of(monkeypatch, lambda side, number: 1.0 - 0.001 * side)
+    assert ahead.is_faster
+    behind = compare_of(monkeypatch, lambda side, number: 1.0 + 0.001 * side)
+    assert behind.is_sure
+    assert not behind.is_faster
+
+
+def compare_of(monkeypatch: pytest.MonkeyPatch, seconds: Callable[[int, int], float]) -> Comparison:
+    """Compare two models whose runs take so many seconds, by side and number of the run."""
+
+    class Model:
+        def __init__(self, side: int) -> None:
+            self.side, self.count = side, 0
+
+        def run(self, _: object) -> None:
+            """Do nothing."""
+
+        def profile(self, *_: object) -> list[object]:
+            return []
+
+    def run(model: Model, _: object) -> float:
+        model.count += 1
+        return seconds(model.side, model.count)
+
+    monkeypatch.setattr(settle, "_run", run)
+    before: Any = Model(0)
+    after: Any = Model(1)
+    return compared(before, after, {}, [], seconds=0.001)

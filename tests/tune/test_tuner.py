@@ -16,9 +16,12 @@ from tests.processes import wait_until
 from tests.tune.tasks import product_task
 from treadle.build.records import Record, Records
 from treadle.te.knobs import DEFAULTS
+from treadle.tune.allocate import Progress
 from treadle.tune.options import TuneOptions
+from treadle.tune.proposals import Proposals
 from treadle.tune.record_file import RecordFile
 from treadle.tune.runner import MeasureOptions
+from treadle.tune.state import TaskState
 from treadle.tune.tuner import Tuner
 
 QUICK = TuneOptions(
@@ -137,3 +140,24 @@ def test_a_run_that_is_killed_goes_on_where_it_was(tmp_path: Path, lines: int) -
     assert (tuner.states[0].resumed, tuner.trials) == (kept, 16)
     choices = [str(r.choice.to_json()) for r in Records.read(path)]
     assert len(choices) == len(set(choices))
+
+
+@pytest.mark.tiny
+def test_first_trials_are_promised_by_the_limits_and_by_what_others_took() -> None:
+    task = product_task()
+    known, untried = (TaskState(k, task, Progress(1)) for k in range(2))
+    known.add(Record(task.name, str(task.target), DEFAULTS, (4e-6,)))
+    proposals = Proposals([known, untried], QUICK, [], None, None)
+    proposals.propose([])
+    assert untried.progress.expected == pytest.approx(4e-6)  # the same kernel
+    assert [trial.state for trial in proposals.waiting] == [untried]
+
+
+@pytest.mark.tiny
+def test_a_kernel_that_hardly_counts_is_not_tried_before_what_takes_long() -> None:
+    task = product_task()
+    long, short = TaskState(0, task, Progress(1000)), TaskState(1, task, Progress(1))
+    long.add(Record(task.name, str(task.target), DEFAULTS, (4e-6,)))
+    proposals = Proposals([long, short], QUICK, [], None, None)
+    proposals.propose([])
+    assert {trial.state.number for trial in proposals.waiting} == {0}

@@ -4,14 +4,16 @@
 Names, arguments and what is printed are those that its users know; `treadle.tune` does the work.
 """
 
+from treadle.auto_scheduler import loop_state
 from treadle.auto_scheduler.compute_dag import ComputeDAG
 from treadle.auto_scheduler.convenience import auto_schedule
 from treadle.auto_scheduler.cost_model import RandomModel, XGBModel
-from treadle.auto_scheduler.custom_rule import LoopState, PreloadCustomSketchRule
+from treadle.auto_scheduler.custom_rule import PreloadCustomSketchRule
 from treadle.auto_scheduler.dispatcher import ApplyHistoryBest
 from treadle.auto_scheduler.extract import extract_tasks
 from treadle.auto_scheduler.hardware import HardwareParams
 from treadle.auto_scheduler.log import RecordToFile
+from treadle.auto_scheduler.loop_state import LoopState
 from treadle.auto_scheduler.measure import (
     LocalBuilder,
     LocalRPCMeasureContext,
@@ -46,6 +48,6 @@ __all__ = [
     "PreloadMeasuredStates", "PrintTableInfo", "PythonBasedMeasureCallback", "RPCRunner",
     "RandomModel", "RecordReader", "RecordToFile", "SearchTask", "SketchPolicy", "State",
     "TaskScheduler", "TaskSchedulerCallback", "TuningOptions", "XGBModel", "auto_schedule",
-    "extract_tasks", "load_best_record", "load_records", "make_workload_key", "register_workload",
-    "save_records",
+    "extract_tasks", "load_best_record", "load_records", "loop_state", "make_workload_key",
+    "register_workload", "save_records",
 ]  # fmt: skip

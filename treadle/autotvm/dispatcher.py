@@ -8,23 +8,27 @@ own.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from contextvars import ContextVar
 from statistics import fmean
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-from treadle.autotvm.lines import Line, is_line, line_of
+from treadle.autotvm.entity import ConfigEntity
+from treadle.autotvm.lines import Line, args_text, is_line, line_of
 from treadle.autotvm.measure import MeasureInput, MeasureResult
 from treadle.autotvm.record import line_of_measurement
 from treadle.autotvm.record_format import kernel_record
+from treadle.autotvm.runs import TASK_TABLE
 from treadle.autotvm.task import Task
 from treadle.build.record_context import applied
 from treadle.build.record_database import is_url
 from treadle.build.records import Records
 from treadle.errors import ConfigError, TargetError
+from treadle.target.base import Target
 from treadle.target.parse import parse_target
 from treadle.te.knobs import DEFAULTS, Config
+from treadle.tune.define import Plain
 from treadle.tune.foreign_records import NoMeaning, objects_of
 
 Measurements: TypeAlias = Iterable[tuple[MeasureInput, MeasureResult]]
@@ -52,12 +56,35 @@ class DispatchContext:
         """Return the configuration of a task that this context knows."""
         return None
 
-    def query(self, task: Task) -> Config:
+    def config_of(self, task: Task) -> Config:
         """Return the configuration of a task; the defaults where none is known."""
         found = self.find(task)
         if found is not None:
             return found
-        return DEFAULTS if self._outer is None or self.hides else self._outer.query(task)
+        return DEFAULTS if self._outer is None or self.hides else self._outer.config_of(task)
+
+    def find_kernel(self, target: Target, workload: Sequence[Any]) -> ConfigEntity | None:
+        """Return the configuration of a kernel of a model that this context knows."""
+        return None
+
+    def query(self, target: str | Target, workload: Sequence[Any]) -> ConfigEntity:
+        """Return the configuration of a `task.workload`; the defaults where none is known.
+
+        Raises: ConfigError where what is known does not fit the template.
+
+        >>> print(autotvm.apply_history_best("tuning.log").query(task.target, task.workload))
+        """
+        machine = parse_target(target) if isinstance(target, str) else target
+        if workload[0] in TASK_TABLE:
+            task = Task(str(workload[0]), workload[1:], machine)
+            space = task.config_space
+            return space.entity(space.checked(self.config_of(task)))
+        found = self.find_kernel(machine, workload)
+        if found is not None:
+            return found
+        if self._outer is None or self.hides:
+            return ConfigEntity(None, ())
+        return self._outer.query(machine, workload)
 
     def __enter__(self) -> DispatchContext:
         self._outer = _CURRENT.get()
@@ -82,7 +109,7 @@ def best_config(task: Task) -> Config:
     Raises: ConfigError where what they know does not fit the template.
     """
     current = _CURRENT.get()
-    return DEFAULTS if current is None else current.query(task)
+    return DEFAULTS if current is None else current.config_of(task)
 
 
 class FallbackContext(DispatchContext):
@@ -175,6 +202,17 @@ class ApplyHistoryBest(DispatchContext):
             return task.config_space.config(known[1].config)
         choice = self._records.get(task.kernel_name, task.target)
         return choice if isinstance(choice, Config) else None
+
+    def find_kernel(self, target: Target, workload: Sequence[Any]) -> ConfigEntity | None:
+        """Return the fastest configuration of a kernel of a model, None where none was measured."""
+        name = str(workload[0])
+        known = self._best.get((str(target), (name, args_text(workload[1:]))))
+        if known is not None:
+            return known[1].config
+        choice = self._records.get(name, target)
+        if not isinstance(choice, Config):
+            return None
+        return ConfigEntity(None, tuple((knob, Plain(value)) for knob, value in choice.values))
 
 
 apply_history_best = ApplyHistoryBest

@@ -56,7 +56,7 @@ class Tuner:
     """Tries configurations of a task; the classes below say which.
 
     `best_config` is the fastest so far, `best_flops` its operations per second, `best_measure_pair`
-    what was measured of it.
+    what was measured of it, `best_iter` the number of its trial, counted from 0.
     """
 
     def __init__(self, task: Task) -> None:
@@ -64,6 +64,7 @@ class Tuner:
         self.best_config: ConfigEntity | None = None
         self.best_flops = 0.0
         self.best_measure_pair: Measurement | None = None
+        self.best_iter = 0
         self._history: list[Record] = []
 
     def _strategy(self, task: EngineTask, space: SearchSpace[Any]) -> Strategy[Any]:
@@ -165,6 +166,7 @@ class Tuner:
         if best is None or fmean(pair[1].costs) < fmean(best[1].costs):
             self.best_flops, self.best_measure_pair = self._flops(pair), pair
             self.best_config = pair[0].config
+            self.best_iter = len(self._history) - 1
 
     def _flops(self, pair: Measurement) -> float:
         result = pair[1]

@@ -304,7 +304,8 @@ def _print_interrupted(view: View, output: Path | str) -> None:
     out = console()
     tuner = view.tuner
     if tuner is not None:
-        print_row(out, "stopped", f"after {count_text(tuner.trials, 'trial')}, {best_text(tuner)}")
+        trials = count_text(tuner.trials + view.earlier, "trial")
+        print_row(out, "stopped", f"after {trials}, {best_text(tuner)}")
     words = [shlex.quote(shown_within(word)) for word in sys.argv[1:]]
     print_row(out, "records", shown(output))
     print_row(out, "go on", f"treadle {' '.join(words)}")
@@ -324,7 +325,7 @@ def _print_result(result: TuneResult, arguments: argparse.Namespace) -> None:
     kept = len(chosen) - len(result.reverted)
     print_row(out, "faster", f"{kept} of {count_text(len(tuner.states), 'kernel')}")
     if result.reverted:
-        print_row(out, "", f"{len(result.reverted)} were faster alone and not in the model")
+        print_row(out, "", _reverted_text(len(result.reverted)))
     both = result.comparison
     if both is None:
         print_row(out, "model", "stays as it is: no kernel was found that is faster in it")
@@ -335,6 +336,10 @@ def _print_result(result: TuneResult, arguments: argparse.Namespace) -> None:
     place = shown(arguments.output)
     print_row(out, "records", place)
     print_row(out, "use", f"treadle compile {arguments.model} --tuning-records {place}")
+
+
+def _reverted_text(count: int) -> str:
+    return f"{count} {'was' if count == 1 else 'were'} faster alone and not in the model"
 
 
 def _print_methods(found: MethodResult | None) -> None:
@@ -348,7 +353,7 @@ def _print_methods(found: MethodResult | None) -> None:
     now = {r.call: r.method for r in found.decided}
     lines = [f"{now[call]}: {call}" for call in found.changed]
     if found.reverted:
-        lines.append(f"{len(found.reverted)} were faster alone and not in the model")
+        lines.append(_reverted_text(len(found.reverted)))
     for line in lines:
         print_row(out, "", line)
     _print_failures(tuner)

@@ -59,7 +59,7 @@ def report_text(result: TuneResult, model: str, limits: Limits | None = None) ->
         )
     if result.reverted:
         facts.append(f"{len(result.reverted)} kernels were faster alone and not in the model")
-    points = [(float(trials), seconds * 1e3) for _, trials, seconds in tuner.curve]
+    points = [(float(trials), (tuner.before - saved) * 1e3) for _, trials, saved in tuner.curve]
     if limits is not None:
         facts.append(limits.text())
     order = sorted(tuner.states, key=lambda s: -s.task.uses * _time(s))

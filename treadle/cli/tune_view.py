@@ -36,11 +36,15 @@ def time_text(seconds: float) -> str:
 
 
 def best_text(tuner: Tuner) -> str:
-    """Return what all kernels of a run take, by default and now."""
-    if tuner.before == inf:
-        return f"all kernels {time_text(tuner.now)}"
+    """Return what the kernels of a run take that were measured, by default and now."""
+    ran = sum(s.best is not None for s in tuner.states)
+    which = (
+        "all kernels" if ran in (0, len(tuner.states)) else f"{ran} of {len(tuner.states)} kernels"
+    )
+    if not ran:
+        return f"{which} -"
     gain = tuner.before / tuner.now if tuner.now else 1.0
-    return f"all kernels {time_text(tuner.before)} -> {time_text(tuner.now)} ({gain:.2f}x)"
+    return f"{which} {time_text(tuner.before)} -> {time_text(tuner.now)} ({gain:.2f}x)"
 
 
 def share_of(state: TaskState, total: float) -> float | None:
@@ -66,7 +70,7 @@ def percent_text(share: float | None) -> str:
 
 
 class View:
-    """Shows a run; `tuner` is the one that was shown last.
+    """Shows a run; `tuner` is the one that was shown last, `earlier` the trials of those before it.
 
     `limits` are the machine's, which the table holds the best times against.
     """
@@ -75,10 +79,14 @@ class View:
         self.limits = limits
         self.tuner: Tuner | None = None
         self.now = "tune"
+        self.earlier = 0
         self._shown = 0.0
 
     def stage(self, name: str) -> None:
         """Take note of what begins."""
+        if self.now == "methods" and self.tuner is not None:
+            self.earlier = self.tuner.trials
+            self.tuner = None
         self.now = name
         self._shown = 0.0
         if self.tuner is not None:
@@ -121,8 +129,9 @@ class View:
             return f"deciding {done} of {len(tuner.states)}"
         if self.now == "compare":
             return "running the model before and after in turns"
-        total = "" if tuner.options.trials is None else f" of {tuner.options.trials}"
-        return f"{tuner.trials}{total} trials"
+        most = tuner.options.trials
+        total = "" if most is None else f" of {most + self.earlier}"
+        return f"{tuner.trials + self.earlier}{total} trials"
 
     def _left(self, tuner: Tuner) -> float | None:
         """Return the seconds until the budget is spent, as far as one can say."""
@@ -169,12 +178,17 @@ def _table(tuner: Tuner, limits: Limits | None) -> Table:
     for heading in _HEADINGS:
         table.add_column(heading, justify="right", no_wrap=True)
     total = tuner.now
-    order = sorted(tuner.states, key=lambda s: -s.task.uses * min(s.seconds, 1e6))
+    order = sorted(tuner.states, key=_place)
     for state in order[:_ROWS]:
         table.add_row(*_cells(state, total, limits))
     if len(order) > _ROWS:
         table.add_row(f"  … {len(order) - _ROWS} more")
     return table
+
+
+def _place(state: TaskState) -> float:
+    """Return the place of a task in the table: what takes longest first, then what has no time."""
+    return 0.0 if state.seconds == inf else -state.task.uses * state.seconds
 
 
 def _cells(state: TaskState, total: float, limits: Limits | None) -> tuple[str, ...]:

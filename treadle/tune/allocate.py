@@ -2,7 +2,8 @@
 """Which task is tried next: the one whose trials promise most for the time of the whole model.
 
 The gradient of Zheng et al., Ansor (OSDI 2020), section 6: what the last trials of a task gained,
-and what it may gain at best, each per trial and times how often the model calls it.
+and what it may gain at best, each per trial and times how often the model calls it. So a budget of
+a trial or two per task goes to those that take long, and what hardly counts is not tried.
 """
 
 from __future__ import annotations
@@ -28,13 +29,15 @@ class Gradient:
 class Progress:
     """The best time of a task after each of its trials, `uses` calls of it in a run.
 
-    `is_done` tasks have nothing left to try.
+    `expected` are the seconds that its first trial is expected to take; infinite where nobody
+    knows, and it goes first. `is_done` tasks have nothing left to try.
     """
 
     uses: float
     best: list[float] = field(default_factory=list)
     queued: int = 0
     is_done: bool = False
+    expected: float = inf
     gradient: Gradient = field(default_factory=Gradient)
 
     def add(self, seconds: float) -> None:
@@ -45,9 +48,9 @@ class Progress:
     def promise(self) -> float:
         """The seconds of a run that the next trial is expected to save."""
         trials = len(self.best) + self.queued
-        if not trials:
-            return inf
-        now = self.best[-1] if self.best else inf
+        if not self.best:  # what follows the first trial waits for it
+            return 0.0 if self.queued else self.uses * (1 - _FLOOR) * self.expected
+        now = self.best[-1]
         if now == inf:
             return 1.0 / trials  # nothing runs yet: goes before what does
         window, backward = self.gradient.window, self.gradient.backward

@@ -202,7 +202,7 @@ class _Run:
         kernels = {n: r for n, r in decided.items() if n not in found.reverted}
         before, after = self.compiled(others), self.compiled(methods.decided, kernels)
         both = compared(before, after, self.inputs(before), [])
-        if both.share <= 1:
+        if both.is_faster:
             return replace(result, comparison=both)
         for record in methods.as_estimated():
             self.file.append(record)
@@ -240,8 +240,12 @@ class _Run:
         }
 
     def _share(self, before: Executable, after: Executable) -> float:
-        """Run two compilations of the model alternately; return the share of time that is left."""
-        return compared(before, after, self.inputs(before), [], seconds=_METHOD_SECONDS).share
+        """Run two compilations of the model alternately; return the share of time that is left.
+
+        It is at least 1 where less is chance.
+        """
+        found = compared(before, after, self.inputs(before), [], seconds=_METHOD_SECONDS)
+        return found.share if found.is_faster else max(found.share, 1.0)
 
     @property
     def _options(self) -> dict[str, Any]:
@@ -331,7 +335,7 @@ def _records(found: Iterable[Record | MethodRecord]) -> Records:
 def _settled(run: _Run, fused: Fused, tuner: Tuner, methods: Sequence[MethodRecord]) -> TuneResult:
     """Try the decisions in the model; take back those that do not pay there.
 
-    Where no kernel is slower and the model is, all are taken back.
+    Where no kernel is slower and the model is not faster for certain, all are taken back.
     """
     decided = {s.task.name: s.decided for s in tuner.states if s.decided is not None}
     changed = {name: r for name, r in decided.items() if r.choice != DEFAULTS}
@@ -348,7 +352,7 @@ def _settled(run: _Run, fused: Fused, tuner: Tuner, methods: Sequence[MethodReco
         while changed:
             after = run.compiled(methods, changed)
             comparison = compared(before, after, inputs, list(changed))
-            slower = comparison.slower or (list(changed) if comparison.share > 1 else [])
+            slower = comparison.slower or ([] if comparison.is_faster else list(changed))
             if not slower:
                 break
             for name in slower:

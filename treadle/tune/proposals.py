@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import statistics
 import zlib
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
@@ -95,6 +96,7 @@ class Proposals:
         `running` are being built or measured.
         """
         while not self.waiting:
+            self._expect()
             for state in self._states:
                 state.progress.queued = sum(t.state is state for t in running)
                 state.progress.is_done = state.progress.is_done or self._is_stale(state)
@@ -110,6 +112,15 @@ class Proposals:
             self._propose_of(state, self._batch(len(running)))
             if not self.waiting:
                 state.progress.is_done = True
+
+    def _expect(self) -> None:
+        """Say what the first trials of tasks are expected to take: by the machine's limits, and by
+        how far the defaults of others are from these."""
+        known = [s for s in self._states if s.default is not None and s.task.cycles > 0]
+        scale = statistics.median([(s.default or 0.0) / s.task.cycles for s in known] or [1.0])
+        for state in self._states:
+            if not state.trials and state.task.cycles > 0:
+                state.progress.expected = scale * state.task.cycles
 
     def _batch(self, running: int) -> int:
         """Return how many candidates a search proposes now."""

@@ -3,11 +3,13 @@
 
 A kernel that is faster alone may be slower where its operands come from another core's cache. Both
 models run alternately, instruction by instruction; a kernel that gained nothing goes back to its
-default.
+default. What is left is taken where the whole model is faster by more than chance: of two equal
+models one is always ahead by a little.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +20,10 @@ from treadle.build.executable import Executable
 from treadle.runtime.array import NDArray
 
 _SECONDS, _LEAST_ROUNDS, _MOST_ROUNDS = 4.0, 15, 200
+_LONGER = 3
+"""So many times the seconds may be spent where it is not clear which model is faster."""
+_DEVIATIONS = 1.64
+"""Rounds that a model must win beyond half of them: one in twenty pairs of equal models does."""
 _EVEN = 1.0
 """A kernel is kept when it takes at most this share of its default's time."""
 
@@ -27,13 +33,19 @@ class Comparison:
     """Seconds of whole runs before and after tuning, and the share of time that is left.
 
     `share` is that of the whole model, `kernels` that of each kernel: what it takes after tuning
-    by what it took before.
+    by what it took before. `is_sure` says that the whole is faster, or slower, by more than chance.
     """
 
     before: float
     after: float
     share: float
     kernels: Mapping[str, float]
+    is_sure: bool = True
+
+    @property
+    def is_faster(self) -> bool:
+        """True where the model takes less time after tuning, and not by chance."""
+        return self.share < 1 and self.is_sure
 
     @property
     def slower(self) -> list[str]:
@@ -50,15 +62,16 @@ def compared(
 ) -> Comparison:
     """Run two compilations of one model alternately; compare whole runs and the kernels `names`.
 
-    Shares are medians over rounds of the ratio within a round; whole runs are medians.
+    Shares are medians over rounds of the ratio within a round; whole runs are medians. It takes
+    about `seconds`, longer where it is not clear by then which one is faster.
     """
     runs: tuple[list[float], list[float]] = ([], [])
     shares: dict[str, list[float]] = {name: [] for name in names}
     pair = (before, after)
     for model in pair:
         model.run(inputs)
-    end = time.monotonic() + seconds
-    while len(runs[0]) < _LEAST_ROUNDS or (time.monotonic() < end and len(runs[0]) < _MOST_ROUNDS):
+    start = time.monotonic()
+    while _goes_on(runs, time.monotonic() - start, seconds):
         order = (0, 1) if len(runs[0]) % 2 else (1, 0)
         spent: list[dict[str, float]] = [{}, {}]
         for side in order:
@@ -70,7 +83,25 @@ def compared(
     kernels = {name: float(np.median(s)) for name, s in shares.items() if s}
     old, new = np.asarray(runs[0]), np.asarray(runs[1])
     share = float(np.median(new / old))
-    return Comparison(float(np.median(old)), float(np.median(new)), share, kernels)
+    sure = _is_sure(runs)
+    return Comparison(float(np.median(old)), float(np.median(new)), share, kernels, sure)
+
+
+def _goes_on(runs: tuple[list[float], list[float]], spent: float, seconds: float) -> bool:
+    """Return whether another round is needed."""
+    rounds = len(runs[0])
+    if rounds < _LEAST_ROUNDS:
+        return True
+    if rounds >= _MOST_ROUNDS or spent >= _LONGER * seconds:
+        return False
+    return spent < seconds or not _is_sure(runs)
+
+
+def _is_sure(runs: tuple[list[float], list[float]]) -> bool:
+    """Return whether one of two has been faster too often for equals (a test of signs)."""
+    won = sum(new < old for old, new in zip(*runs, strict=True))
+    rounds = len(runs[0])
+    return abs(won - rounds / 2) >= _DEVIATIONS * math.sqrt(rounds) / 2
 
 
 def _run(model: Executable, inputs: Mapping[str, NDArray]) -> float:

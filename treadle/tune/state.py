@@ -103,10 +103,13 @@ class TaskState:
 
 
 def total_seconds(states: Sequence[TaskState], *, default: bool = False) -> float:
-    """Return the time of all kernels of a run of the model, each at its best (or by default).
+    """Return the time of the kernels of a run that have one, each at its best (or by default).
 
-    Infinite while a task has no time yet.
+    Infinite while none has. A default that was not measured, or failed, counts as the best.
     """
+    ran = [s for s in states if s.best is not None]
+    if not ran:
+        return inf
     if default:
-        return sum(s.task.uses * (inf if s.default is None else s.default) for s in states)
-    return sum(s.task.uses * s.seconds for s in states)
+        return sum(s.task.uses * (s.seconds if s.default is None else s.default) for s in ran)
+    return sum(s.task.uses * s.seconds for s in ran)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
-from math import inf
 from typing import Protocol
 
 from treadle.build.kernel_cache import compiler_digest
@@ -71,7 +70,7 @@ class Tuner:
         self.started = time.monotonic()
         self.new_trials = 0
         self.curve: list[tuple[float, int, float]] = []
-        """Seconds since the start, trials, time of the model: where the best changed."""
+        """Seconds since the start, trials, seconds of a run saved: where the best changed."""
         self._on_change = on_change
         self._compiler = (compiler_digest() or "")[:16]
         self._running: dict[int, Trial] = {}
@@ -96,12 +95,12 @@ class Tuner:
 
     @property
     def before(self) -> float:
-        """The time of all kernels of a run of the model in seconds, by default."""
+        """The time of the kernels of a run that were measured in seconds, by default."""
         return total_seconds(self.states, default=True)
 
     @property
     def now(self) -> float:
-        """The time of all kernels of a run of the model in seconds, each at its best."""
+        """The time of the kernels of a run that were measured in seconds, each at its best."""
         return total_seconds(self.states)
 
     @property
@@ -229,8 +228,8 @@ class Tuner:
         if arm is not None:
             arm.search.tell([trial.candidate], [record.time])
         self.host_seconds += time.perf_counter() - start
-        if state.seconds < before and (now := self.now) < inf:
-            self.curve.append((self.elapsed, self.trials, now))
+        if state.seconds < before:
+            self.curve.append((self.elapsed, self.trials, self.before - self.now))
         return record
 
     # -- decisions -------------------------------------------------------------------------------
