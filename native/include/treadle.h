@@ -144,6 +144,11 @@ TD_API void td_hash64_start(td_hash64_state* state);
 TD_API void td_hash64_add(td_hash64_state* state, const void* data, size_t bytes);
 TD_API void td_hash64_hex(td_hash64_state* state, char hex[17]);
 
+/* 1 if the bytes at each place are those of `kept`, which holds them one place after the other; else
+ * 0. bytes[i] are read at places[i]. */
+TD_API int32_t td_spans_equal(const void* const* places, const size_t* bytes, size_t count,
+                              const void* kept);
+
 /* Poly1305 (RFC 8439) of a message that is two pieces, each of which may be empty. The key may be used
  * for one message. */
 TD_API void td_poly1305(const uint8_t key[32], const void* first, size_t first_bytes,

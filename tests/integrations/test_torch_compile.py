@@ -10,6 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import treadle
@@ -94,6 +95,27 @@ def test_weights_that_change_count_from_the_next_call_on() -> None:
     assert_close(fast(x), model(x), 1e-4)
     for _ in range(4):
         model[3].bias.add_(1)
+        assert_close(fast(x), model(x), 1e-4)
+
+
+@pytest.mark.usefixtures("whole")
+@pytest.mark.parametrize("width", [8, 512])  # compared whole, and by samples
+def test_weights_that_change_behind_torch_count_from_the_next_call_on(width: int) -> None:
+    model = nn.Sequential(nn.Linear(16, width), nn.ReLU(), nn.Linear(width, 4)).eval()
+    model[0].weight.data = torch.randn(16, width).t()  # whose rows do not lie in order
+    x = torch.randn(8, 16)
+    fast = compiled(model)
+    assert_close(fast(x), model(x), 1e-4)
+    weight, largest = model[2].weight, int(model[2].weight.abs().argmax())
+    kept = torch.arange(weight.numel()).reshape(weight.shape) % 3 != 0  # pruning
+    kept.view(-1)[largest] = True
+    for change in (
+        lambda: weight.data.mul_(kept),
+        lambda: model[0].weight.data.t().mul_(torch.rand(16, width) + 1),
+        lambda: np.multiply(weight.detach().numpy(), 0.5, out=weight.detach().numpy()),
+        lambda: model[0].bias.data[-1:].add_(1),  # one element of a small one
+    ):
+        change()
         assert_close(fast(x), model(x), 1e-4)
 
 

@@ -3,9 +3,10 @@
 
 Weights are constants of the compiled model, which makes kernels fast: they are packed for them. So
 every call compares them with what was compiled: by identity, by address, by torch's count of
-changes in place, and by the value of one element, as changes through `.data` are not counted. A
-weight that has changed is compiled in anew; where weights keep changing they become inputs. Layers
-that share one graph, as those of a network compiled layer by layer do, have a compiled model each.
+changes in place, and, as changes through `.data` and through arrays of NumPy are not counted, by
+their bytes: all of a small weight, a sample of a large one. A weight that has changed is compiled
+in anew; where weights keep changing they become inputs. Layers that share one graph, as those of a
+network compiled layer by layer do, have a compiled model each.
 """
 
 from __future__ import annotations
@@ -26,12 +27,19 @@ from treadle.build.executable import Executable
 from treadle.frontend.torch.pieces import ImportedPiece, Permutation, Piece, import_piece
 from treadle.frontend.torch.reader import graph_of
 from treadle.frontend.torch.tensors import array_of, in_row_major, torch_dtype
-from treadle.runtime.array import NDArray, from_dlpack
+from treadle.runtime.array import NDArray
+from treadle.runtime.native_spans import Span, Spans
 
 LOG = logging.getLogger("treadle.torch")
 
 MOST_RENEWALS = 3
 """How often weights of one layer are compiled in before they become inputs."""
+
+WHOLE_BYTES = 4096
+"""Weights up to this size are compared byte by byte."""
+
+SAMPLES = 64
+"""Elements of a larger weight that are compared: a change of a tenth escapes once in 850 times."""
 
 
 class TreadlePiece(torch.nn.Module):  # type: ignore[misc]  # torch counts as without types
@@ -130,25 +138,25 @@ class _Weight:
         self.tensor: Callable[[], Any] = weakref.ref(tensor)
         self.version = tensor._version
         self.pointer = tensor.data_ptr()
-        self.cell = _cell(tensor)
-        self.value = self.cell[0]
+        self.spans = _spans(tensor)
 
 
-def _cell(tensor: torch.Tensor) -> memoryview:
-    """Return the memory of the element farthest from 0, as an integer: it shows most changes."""
-    kept = tensor.detach()
-    kept = torch.view_as_real(kept) if kept.is_complex() else kept
+def _spans(tensor: torch.Tensor) -> list[Span]:
+    """Return places of a weight that show most changes of it.
+
+    These are all of a small one that lies densely in memory; of others the element farthest from 0
+    and some that are drawn over all of it, the same ones each time.
+    """
+    kept, width = tensor.detach(), tensor.element_size()
     if not kept.numel():
-        return memoryview(b"\0")
-    at = int(kept.abs().argmax()) if kept.is_floating_point() else 0
-    array = from_dlpack(kept).numpy()
-    array = array.view(f"u{array.itemsize}")
-    if not array.ndim:
-        return array.reshape(1).data
-    *front, last = map(int, np.unravel_index(at, array.shape))
-    place: Any = (*front, slice(last, last + 1))  # Any: NumPy's looseness about an index
-    cell: np.ndarray = array[place]
-    return cell.data
+        return []
+    reach = 1 + sum((n - 1) * stride for n, stride in zip(kept.shape, kept.stride(), strict=True))
+    if reach == kept.numel() and reach * width <= WHOLE_BYTES:
+        return [Span(kept.data_ptr(), reach * width)]
+    chosen = np.random.default_rng(0).integers(0, kept.numel(), SAMPLES)
+    chosen[0] = int(kept.abs().argmax()) if kept.dtype.is_floating_point else 0
+    offsets = np.dot(kept.stride(), np.array(np.unravel_index(chosen, kept.shape)))
+    return [Span(kept.data_ptr() + int(at) * width, width) for at in offsets]
 
 
 class _InTorch:
@@ -191,9 +199,8 @@ class _Compiled:
         exe: Executable,
         weights: Sequence[_Weight],
     ) -> None:
-        self._weights = [
-            (w.position, w.tensor, w.version, w.pointer, w.cell, w.value) for w in weights
-        ]
+        self._weights = [(w.position, w.tensor, w.version, w.pointer) for w in weights]
+        self._bytes = Spans([span for w in weights for span in w.spans])
         self._runs = exe.executor.by_address
         self._is_dynamic = exe.executor.is_dynamic
         positions = {node: k for k, node in enumerate(piece.inputs)}
@@ -210,16 +217,11 @@ class _Compiled:
 
     def has(self, args: Sequence[Any]) -> bool:
         """True where the weights among `args` are those that are compiled in."""
-        for position, tensor, version, pointer, cell, value in self._weights:
+        for position, tensor, version, pointer in self._weights:
             given = args[position]
-            if (
-                given is not tensor()
-                or given._version != version
-                or given.data_ptr() != pointer
-                or cell[0] != value
-            ):
+            if given is not tensor() or given._version != version or given.data_ptr() != pointer:
                 return False
-        return True
+        return self._bytes.are_unchanged()
 
     def run(self, args: Sequence[Any]) -> tuple[torch.Tensor, ...]:
         given = [take(args[position]) for position, take in self._inputs]

@@ -133,6 +133,7 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {  # Any: ctypes' type obje
     "td_hash64_start": (None, (POINTER(_Hash64State),)),
     "td_hash64_add": (None, (POINTER(_Hash64State), c_void_p, c_size_t)),
     "td_hash64_hex": (None, (POINTER(_Hash64State), c_char_p)),
+    "td_spans_equal": (c_int32, (c_void_p, c_void_p, c_size_t, c_char_p)),
     "td_poly1305": (None, (c_char_p, c_void_p, c_size_t, c_void_p, c_size_t, c_void_p)),
     "td_send_frames": (c_int32, (c_int32, c_void_p, c_size_t, c_int32, c_void_p)),
     "td_library_open": (c_int32, (c_char_p, POINTER(HANDLE), _ERROR)),
