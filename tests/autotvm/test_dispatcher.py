@@ -51,7 +51,7 @@ def test_a_template_takes_the_fastest_of_its_arguments_and_target(tmp_path: Path
     default = factors()
     with autotvm.apply_history_best(log):
         assert factors() == splits_of(7) != default
-        with treadle.parse_target("llvm -mcpu=haswell"):
+        with treadle.parse_target("llvm -mtriple=x86_64-linux-gnu -mcpu=haswell"):
             assert factors() == default
         with treadle.parse_target("llvm"):
             assert factors() == splits_of(7)

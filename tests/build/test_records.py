@@ -27,7 +27,7 @@ from treadle.te.choice import Script
 from treadle.te.knobs import Config, Knobs
 from treadle.te.steps import Step
 
-TARGET = parse_target("llvm -mcpu=x86-64-v3 -num-cores=2")
+TARGET = parse_target("llvm -mtriple=x86_64-linux-gnu -mcpu=x86-64-v3 -num-cores=2")
 CONFIG = Config.of({"tile": (1, 14, 4), "band": 7, "unroll": False})
 
 

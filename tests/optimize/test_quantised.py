@@ -19,7 +19,7 @@ from treadle.optimize.canonicalize import canonicalize
 from treadle.optimize.quantised import multiply_quantised
 from treadle.target.parse import parse_target
 
-PAIRS = parse_target("llvm -mcpu=skylake-avx512")
+PAIRS = parse_target("llvm -mtriple=x86_64-linux-gnu -mcpu=skylake-avx512")
 PLAIN = parse_target("llvm -mtriple=aarch64-unknown-linux-gnu -mcpu=cortex-a72")
 
 
