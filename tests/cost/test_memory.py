@@ -20,10 +20,13 @@ from treadle.cost.memory import (
     rows_side_by_side,
     scattered_cycles,
     stack_bytes,
+    step_read_cycles,
     steps_to_cores,
     steps_to_memory,
     weight_cycles,
 )
+from treadle.cost.registers import load_cycles, tile_load_cycles
+from treadle.target.base import Target
 from treadle.target.parse import parse_target
 
 pytestmark = pytest.mark.tiny
@@ -114,3 +117,12 @@ def test_weights_are_near_again_where_a_panel_stays_for_many_tiles(
     level_1 = filled_bytes(AVX512, 1)
     sizes = int(panel * level_1), int(size * level_1)
     assert is_near_again(*sizes, passes, AVX512) == is_near
+
+
+@pytest.mark.parametrize("target", [AVX2, AVX512])
+def test_weights_of_a_step_come_from_level_2_where_they_pass_level_1(target: Target) -> None:
+    fits = filled_bytes(target, 1) // (2 * target.vector_bytes)
+    near = step_read_cycles(fits, 10, 2, target)
+    assert near == step_read_cycles(0, 10, 2, target) == tile_load_cycles(10, 2, target)
+    added = level_cycles(2 * target.vector_bytes, 2, target) - load_cycles(2, target)
+    assert step_read_cycles(fits + 1, 10, 2, target) == pytest.approx(near + added)

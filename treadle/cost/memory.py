@@ -9,7 +9,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from treadle.cost.registers import fma_cycles
+from treadle.cost.registers import fma_cycles, load_cycles, tile_load_cycles
 from treadle.target.base import Target
 from treadle.target.machine import STACK_BYTES
 
@@ -126,6 +126,19 @@ def weight_cycles(reduction: int, vectors: int, target: Target) -> float:
     size = target.vector_bytes
     stays = reduction * vectors * size <= kept_bytes(target, 2)
     return 0.0 if stays else level_cycles(size, 3, target)
+
+
+def step_read_cycles(reduction: int, rows: int, vectors: int, target: Target) -> float:
+    """Return the cycles in which a step of a tile reads a value of every row and its weights.
+
+    These are so many vectors of a panel of `reduction` times as many, which comes from level 2 where
+    it does not stay in level 1.
+    """
+    bytes_of_step = vectors * target.vector_bytes
+    near = tile_load_cycles(rows, vectors, target)
+    if reduction * bytes_of_step <= filled_bytes(target, 1):
+        return near
+    return near - load_cycles(vectors, target) + level_cycles(bytes_of_step, 2, target)
 
 
 def rows_side_by_side(row_bytes: int, target: Target) -> int:

@@ -19,11 +19,12 @@ def test_tiles_are_smaller_where_that_skips_taps() -> None:
 
 
 def test_weights_that_leave_the_cache_are_read_for_more_places_at_once() -> None:
-    near = pick_window_tile(Knobs(), 10, 10, 32, TARGET, reduction=512)
+    near = pick_window_tile(Knobs(), 10, 10, 32, TARGET, reduction=64)
+    level2 = pick_window_tile(Knobs(), 10, 10, 32, TARGET, reduction=512)
     far = pick_window_tile(Knobs(), 10, 10, 32, TARGET, reduction=9 * 2048)
     assert near == pick_window_tile(Knobs(), 10, 10, 32, TARGET)
-    assert far.vectors < near.vectors
-    assert far.high * far.wide > near.high * near.wide
+    assert far.vectors <= level2.vectors < near.vectors
+    assert far.high * far.wide >= level2.high * level2.wide > near.high * near.wide
 
 
 def test_tiles_of_groups_leave_no_rest() -> None:

@@ -10,7 +10,7 @@ from functools import lru_cache
 from math import prod
 
 from treadle.cost.loops import tile_start_cycles
-from treadle.cost.memory import rows_side_by_side, weight_cycles
+from treadle.cost.memory import rows_side_by_side, step_read_cycles, weight_cycles
 from treadle.cost.registers import (
     Taps,
     Tile,
@@ -126,17 +126,18 @@ def pick_window_tile(
     those that meet only zeros are skipped. The weights of a tile, `reduction` vectors for each of
     its own, may come from level 3 or memory. Ties go to the tile whose remainders need the fewest
     bodies of their own, each as long as a tile is large; then to the flatter tile, to the larger
-    one, and to the one that reads the least.
+    one, and to the one whose reads take the least, of weights from level 2 where they pass level 1.
     """
     image = (height, width, vectors)
 
-    def rank(tile: WindowTile) -> tuple[float, int, int, int, int]:
+    def rank(tile: WindowTile) -> tuple[float, int, int, int, float]:
         wait = weight_cycles(reduction, tile.vectors * registers, target)
         cost = image_cycles(image, tile, registers, target, taps, wait)
         parts = zip(image, (tile.high, tile.wide, tile.vectors), strict=True)
         bodies = prod(len(parts_of(extent, factor)) for extent, factor in parts)
-        size, read = tile.wide * tile.vectors, tile.high * tile.wide + tile.vectors * registers
-        return round(cost, 6), bodies, tile.high, -size, read
+        held = tile.vectors * registers
+        read = step_read_cycles(reduction, tile.high * tile.wide, held, target)
+        return round(cost, 6), bodies, tile.high, -tile.wide * tile.vectors, round(read, 6)
 
     tiles = window_tiles(image, target, registers, whole=whole)
     return knobs.pick("tile", tiles, cost=rank)
