@@ -131,8 +131,8 @@ def weight_cycles(reduction: int, vectors: int, target: Target) -> float:
 def step_read_cycles(reduction: int, rows: int, vectors: int, target: Target) -> float:
     """Return the cycles in which a step of a tile reads a value of every row and its weights.
 
-    These are so many vectors of a panel of `reduction` times as many, which comes from level 2 where
-    it does not stay in level 1.
+    These are so many vectors of a panel of `reduction` times as many, which comes from level 2
+    where it does not stay in level 1.
     """
     bytes_of_step = vectors * target.vector_bytes
     near = tile_load_cycles(rows, vectors, target)
