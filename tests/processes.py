@@ -21,6 +21,14 @@ PATIENCE = 240.0
 """Seconds until a wait is given up."""
 
 
+def heed_interrupts() -> None:
+    """Let Ctrl-C end the process that is about to start (`preexec_fn`).
+
+    What runs the tests may ignore it, as in the background of a shell, and ignoring is inherited.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @contextmanager
 def running(command: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[str]]:
     """Start a program that Ctrl-C can end; at the end, it and all it has started are gone."""
@@ -29,8 +37,7 @@ def running(command: Sequence[str], **options: Any) -> Iterator[subprocess.Popen
         text=True,
         stdout=subprocess.PIPE,
         start_new_session=True,
-        # What runs the tests may ignore Ctrl-C, and ignoring is inherited.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        preexec_fn=heed_interrupts,
         **options,
     )
     try:

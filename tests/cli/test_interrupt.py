@@ -15,7 +15,15 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from tests.processes import PATIENCE, children, is_alive, running, ticks, wait_until
+from tests.processes import (
+    PATIENCE,
+    children,
+    heed_interrupts,
+    is_alive,
+    running,
+    ticks,
+    wait_until,
+)
 from treadle.build import artifact
 from treadle.cli.main import main
 
@@ -155,8 +163,13 @@ try:
 except KeyboardInterrupt:
     sys.exit(128 + signal.SIGINT)
 """
-    command = [sys.executable, "-c", script]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        preexec_fn=heed_interrupts,
+    )
     assert done.returncode == 128 + number, done.stderr
     assert not done.stderr
 
@@ -173,7 +186,7 @@ def test_an_interrupt_while_the_package_is_imported_is_no_traceback(tmp_path: Pa
         capture_output=True,
         text=True,
         timeout=PATIENCE,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        preexec_fn=heed_interrupts,
     )
     assert (done.returncode, done.stderr) == (130, "\ninterrupted\n")
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import onnx
 import pytest
 
-from tests.processes import PATIENCE, wait_until
+from tests.processes import PATIENCE, heed_interrupts, wait_until
 from tests.tune.conv_model import conv_model
 from treadle.build.records import Records
 from treadle.cli.main import main
@@ -108,6 +108,7 @@ def test_an_interrupted_run_says_how_to_go_on(model: Path, tmp_path: Path) -> No
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=heed_interrupts,
     )
     wait_until(lambda: records.exists() and records.stat().st_size > 0, "a record")
     os.kill(process.pid, signal.SIGINT)

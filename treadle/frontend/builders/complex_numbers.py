@@ -159,8 +159,8 @@ def divide(a: Complex, b: Complex) -> Complex:
     scale = ew.maximum(ew.abs(b.real), ew.abs(b.imag))
     c, d = ew.divide(b.real, scale), ew.divide(b.imag, scale)
     length = ew.multiply(scale, ew.add(ew.multiply(c, c), ew.multiply(d, d)))
-    turned = multiply(a, Complex(c, ew.negative(d)))
-    return turned.mapped(lambda part: _met(ew.divide, part, length))
+    rotated = multiply(a, Complex(c, ew.negative(d)))
+    return rotated.mapped(lambda part: _met(ew.divide, part, length))
 
 
 def equal(a: Complex, b: Complex) -> Node:
@@ -334,8 +334,7 @@ def tanh(z: Complex) -> Complex:
 def tan(z: Complex) -> Complex:
     """Return -i tanh(i z)."""
     a, b = z.parts
-    turned = tanh(Complex(ew.negative(b), a))
-    real, imag = turned.parts
+    real, imag = tanh(Complex(ew.negative(b), a)).parts
     return Complex(imag, ew.negative(real))
 
 
