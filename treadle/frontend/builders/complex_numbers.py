@@ -141,15 +141,18 @@ def subtract(a: Complex, b: Complex) -> Complex:
     return add(a, negative(b))
 
 
-def multiply(a: Complex, b: Complex) -> Complex:
-    """Return a b, which broadcast; by real numbers in two multiplications."""
+def multiply(a: Complex, b: Complex, times: Callable[[Node, Node], Node] = _times) -> Complex:
+    """Return a b, which broadcast; by real numbers in two multiplications.
+
+    `times` is the product of real operands: another bilinear one, as that of matrices, gives its
+    complex form.
+    """
     if b.imag is None:
-        return a.mapped(lambda part: _times(part, b.real))
+        return a.mapped(lambda part: times(part, b.real))
     if a.imag is None:
-        return b.mapped(lambda part: _times(a.real, part))
-    real = ew.subtract(_times(a.real, b.real), _times(a.imag, b.imag))
-    imag = ew.add(_times(a.real, b.imag), _times(a.imag, b.real))
-    return Complex(real, imag)
+        return b.mapped(lambda part: times(a.real, part))
+    real = ew.subtract(times(a.real, b.real), times(a.imag, b.imag))
+    return Complex(real, ew.add(times(a.real, b.imag), times(a.imag, b.real)))
 
 
 def divide(a: Complex, b: Complex) -> Complex:

@@ -381,12 +381,7 @@ def variance(
 
 def _product(a: Complex, b: Complex) -> Complex:
     """Return a product of matrices: of real and imaginary parts with each other."""
-    if b.imag is None:
-        return a.mapped(lambda part: product(part, b.real))
-    if a.imag is None:
-        return b.mapped(lambda part: product(a.real, part))
-    real = ew.subtract(product(a.real, b.real), product(a.imag, b.imag))
-    return Complex(real, ew.add(product(a.real, b.imag), product(a.imag, b.real)))
+    return cn.multiply(a, b, product)
 
 
 def _factors(*values: Complex | Node) -> list[Complex]:
