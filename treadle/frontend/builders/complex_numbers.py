@@ -168,7 +168,7 @@ def divide(a: Complex, b: Complex) -> Complex:
 
 def equal(a: Complex, b: Complex) -> Node:
     """Return where both parts are equal."""
-    pairs = ((x, y) for x, y in zip(a.parts, b.parts, strict=True))
+    pairs = zip(a.parts, b.parts, strict=True)
     return ew.logical_and(*(_met(ew.equal, x, y) for x, y in pairs))
 
 

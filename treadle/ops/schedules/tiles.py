@@ -131,11 +131,11 @@ def pick_window_tile(
     image = (height, width, vectors)
 
     def rank(tile: WindowTile) -> tuple[float, int, int, int, float]:
-        wait = weight_cycles(reduction, tile.vectors * registers, target)
+        held = tile.vectors * registers
+        wait = weight_cycles(reduction, held, target)
         cost = image_cycles(image, tile, registers, target, taps, wait)
         parts = zip(image, (tile.high, tile.wide, tile.vectors), strict=True)
         bodies = prod(len(parts_of(extent, factor)) for extent, factor in parts)
-        held = tile.vectors * registers
         read = step_read_cycles(reduction, tile.high * tile.wide, held, target)
         return round(cost, 6), bodies, tile.high, -tile.wide * tile.vectors, round(read, 6)
 

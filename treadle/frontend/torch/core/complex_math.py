@@ -165,12 +165,16 @@ _FUNCTIONS: dict[str, Callable[[Complex], Complex]] = {
 }  # fmt: skip
 
 
+def _wider(dtype: str) -> str:
+    """Return the type in which functions of several terms are computed."""
+    return "float64" if dtype in ("float32", "float64") else "float32"
+
+
 def _function(function: Callable[[Complex], Complex]) -> Callable[[AtenNode, Complex], Complex]:
     """Return a converter, which computes in a wider type: the parts are made of several terms."""
 
     def convert(node: AtenNode, z: Complex) -> Complex:
-        kind = "float64" if node.dtype() in ("float32", "float64") else "float32"
-        return _rounded(function(cn.complex_of(z, kind)), node)
+        return _rounded(function(cn.complex_of(z, _wider(node.dtype()))), node)
 
     return convert
 
@@ -250,11 +254,11 @@ def power(node: AtenNode, a: Value, b: Value) -> Complex:
     """Convert a power; small whole ones are products."""
     is_whole = isinstance(b, (int, float)) and b == int(b) and 0 < abs(b) <= _MOST_FACTORS
     kind = node.dtype()
-    wide = "float64" if kind in ("float32", "float64") else "float32"
     base = _numbers(a, kind)
     if is_whole:
         assert isinstance(b, (int, float))
         return _rounded(cn.whole_power(cn.wide(base), int(b)), node)
+    wide = _wider(kind)
     made = cn.power(cn.complex_of(base, wide), cn.complex_of(_numbers(b, kind), wide))
     return _rounded(made, node)
 
