@@ -72,6 +72,17 @@ def test_a_module_runs_whole_at_any_batch() -> None:
 
 
 @pytest.mark.usefixtures("whole")
+def test_results_of_calls_of_equal_sizes_lie_apart() -> None:
+    model = mlp()
+    fast = compiled(model, fullgraph=True, dynamic=True)
+    given = [torch.randn(rows, 16) for rows in (3, 4, 3, 4, 3, 4)]
+    results = [fast(x) for x in given]
+    for x, result in zip(given, results, strict=True):
+        assert_close(result, model(x))
+    assert len({r.data_ptr() for r in results}) == len(results)
+
+
+@pytest.mark.usefixtures("whole")
 def test_inference_mode_runs_too() -> None:
     model = mlp()
     fast = compiled(model)

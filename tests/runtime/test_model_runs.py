@@ -133,3 +133,20 @@ def test_runs_by_address_of_sizes_that_each_run_decides(sums: Executable) -> Non
     for _ in range(2):
         (z,) = sums.executor.by_address.run_shaped(places, (x.shape, x.shape))
         np.testing.assert_array_equal(z, 2 * x)
+
+
+def test_runs_into_outputs_that_an_earlier_run_has_shown() -> None:
+    runs = model_of("g (float[n] x) => (float[n] y) { y = Add(x, x) }").executor.by_address
+    x = filled((7,), 3)
+    shapes = (x.shape,)
+    assert runs.known_outputs(shapes) is None
+    runs.run_shaped([x.ctypes.data], shapes)
+    known = runs.known_outputs(shapes)
+    assert known is not None
+    assert list(known.shapes) == [(7,)]
+    results = [filled((7,), 0) for _ in range(2)]
+    for k, y in enumerate(results, 1):
+        given = filled((7,), k)
+        runs.run_known([given.ctypes.data], shapes, [y.ctypes.data], known)
+    for k, y in enumerate(results, 1):
+        np.testing.assert_array_equal(y, filled((7,), 2 * k))

@@ -28,6 +28,7 @@ from treadle.frontend.torch.pieces import ImportedPiece, Permutation, Piece, imp
 from treadle.frontend.torch.reader import graph_of
 from treadle.frontend.torch.tensors import array_of, in_row_major, torch_dtype
 from treadle.runtime.array import NDArray
+from treadle.runtime.native_executor import Shapes
 from treadle.runtime.native_spans import Span, Spans
 
 LOG = logging.getLogger("treadle.torch")
@@ -66,7 +67,8 @@ class TreadlePiece(torch.nn.Module):  # type: ignore[misc]  # torch counts as wi
 
     def forward(self, *args: Any) -> tuple[torch.Tensor, ...]:
         """Run the piece; it is compiled by the first call, and by those that find new weights."""
-        made = self._made.get(self._layer(args))
+        layer = id(args[self._weights[0]]) if self._weights else 0  # as `_layer`, without a call
+        made = self._made.get(layer)
         if made is None or not made.has(args):
             made = self._compiled(args)
         return made.run(args)
@@ -214,6 +216,7 @@ class _Compiled:
             _view(order, n.meta["val"].is_complex())
             for n, order in zip(piece.outputs, imported.output_orders, strict=True)
         ]
+        self._has_views = any(v is not None for v in self._views)
 
     def has(self, args: Sequence[Any]) -> bool:
         """True where the weights among `args` are those that are compiled in."""
@@ -225,14 +228,25 @@ class _Compiled:
 
     def run(self, args: Sequence[Any]) -> tuple[torch.Tensor, ...]:
         given = [take(args[position]) for position, take in self._inputs]
+        places = [t.data_ptr() for t in given]
         if self._is_dynamic:
-            shapes = tuple([tuple(t.shape) for t in given])
-            arrays = self._runs.run_shaped([t.data_ptr() for t in given], shapes)
-            made = [torch.from_dlpack(NDArray(a)) for a in arrays]
+            made = self._run_shaped(places, tuple([t.shape for t in given]))
         else:
             made = [torch.empty(shape, dtype=kind) for shape, kind in self._kinds]
-            self._runs.run([t.data_ptr() for t in given], [t.data_ptr() for t in made])
-        return tuple([t if v is None else v(t) for t, v in zip(made, self._views, strict=True)])
+            self._runs.run(places, [t.data_ptr() for t in made])
+        if self._has_views:
+            return tuple([t if v is None else v(t) for t, v in zip(made, self._views, strict=True)])
+        return tuple(made)
+
+    def _run_shaped(self, places: Sequence[int], shapes: Shapes) -> list[torch.Tensor]:
+        """Run a model whose sizes each call decides."""
+        known = self._runs.known_outputs(shapes)
+        if known is None:
+            return [torch.from_dlpack(NDArray(a)) for a in self._runs.run_shaped(places, shapes)]
+        kinds = zip(known.shapes, self._kinds, strict=True)
+        made = [torch.empty(shape, dtype=kind) for shape, (_, kind) in kinds]
+        self._runs.run_known(places, shapes, [t.data_ptr() for t in made], known)
+        return made
 
 
 def _taker(order: Permutation) -> Taken:

@@ -25,10 +25,13 @@ Maker = Callable[[], tuple[np.ndarray, int]]
 
 
 class KnownOutputs:
-    """Outputs of known sizes: what makes them, and the bytes of each."""
+    """Outputs of known sizes: what makes them, and the shape and the bytes of each."""
 
-    def __init__(self, makers: Sequence[Maker], nbytes: Sequence[int]) -> None:
+    def __init__(
+        self, makers: Sequence[Maker], shapes: Sequence[tuple[int, ...]], nbytes: Sequence[int]
+    ) -> None:
         self._makers = makers
+        self.shapes = shapes
         self.nbytes = nbytes
 
     def fresh(self) -> tuple[list[np.ndarray], list[int]]:
@@ -58,7 +61,8 @@ class ModelOutputs:
             maker_of(info.shape, kind, native.Spares(info.nbytes))
             for info, kind in zip(self.infos, self._kinds, strict=True)
         ]
-        return KnownOutputs(makers, [info.nbytes for info in self.infos])
+        shapes = [info.shape for info in self.infos]
+        return KnownOutputs(makers, shapes, [info.nbytes for info in self.infos])
 
     def known_for(self, shapes: Shapes) -> KnownOutputs | None:
         """Return the outputs for inputs of these shapes, where `remember` has been told of them."""
@@ -75,7 +79,7 @@ class ModelOutputs:
         if len(self._by_shapes) >= _REMEMBERED:
             self._by_shapes.clear()
         makers = [maker_of(view.shape, view.dtype) for view in views]
-        self._by_shapes[shapes] = KnownOutputs(makers, nbytes)
+        self._by_shapes[shapes] = KnownOutputs(makers, [view.shape for view in views], nbytes)
 
     def arrays(self, views: Sequence[np.ndarray]) -> list[NDArray]:
         """Return the results of a run as arrays of Treadle."""
