@@ -98,3 +98,71 @@ def test_bounds_narrower_than_the_type_clip() -> None:
     args = (torch.linspace(-3, 3, 13), torch.tensor(0.25), torch.tensor(1))
     (found,) = exported_outputs(Clipped(), args)
     assert torch.equal(found, Clipped()(*args))
+
+
+class Ranges(nn.Module):  # type: ignore[misc]
+    """What quantises by the range that a run finds, of all elements or of every vector."""
+
+    def forward(self, x: Any) -> Any:
+        made = []
+        for choose in (Q.choose_qparams.tensor, Q.choose_qparams_symmetric.tensor):
+            scale, zero = choose(x, -128, 127, 1e-5, torch.int8)
+            steps = Q.quantize_per_tensor.tensor(x, scale, zero, -128, 127, torch.int8)
+            made += [scale, zero, steps]
+        for choose in (Q.choose_qparams_per_token, Q.choose_qparams_per_token_asymmetric):
+            scale, zero = choose(x, torch.int8)
+            steps = Q.quantize_per_token(x, scale, zero, -128, 127, torch.int8)
+            back = Q.dequantize_per_token(steps, scale, zero, -128, 127, torch.int8, torch.float32)
+            made += [scale, zero, steps, back]
+        return made
+
+
+@pytest.mark.parametrize("shift", [-9.0, 0.0, 9.0])
+def test_scales_and_zero_points_that_a_run_finds(shift: float) -> None:
+    x = torch.randn(3, 5, 16, generator=torch.Generator().manual_seed(1)) + shift
+    module = Ranges()
+    for want, got in zip(module(x), exported_outputs(module, (x,)), strict=True):
+        assert got.shape == want.shape
+        if want.dtype == torch.int8:
+            assert (got.int() - want.int()).abs().max() <= 1  # a tie is rounded either way
+        else:
+            largest_step = 0.2 if want.shape == x.shape else 1e-6 * float(want.abs().max())
+            assert (got.double() - want.double()).abs().max() <= largest_step
+
+
+def test_scales_of_nothing_but_zeros_are_above_0() -> None:
+    x = torch.zeros(2, 4)
+    for want, got in zip(Ranges()(x), exported_outputs(Ranges(), (x,)), strict=True):
+        torch.testing.assert_close(got, want, check_dtype=False)  # torch's kernels and types differ
+
+
+def test_groups_of_a_rows_elements() -> None:
+    class Grouped(nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any, scales: Any, zeros: Any) -> Any:
+            kind = (-8, 7, torch.int8, 4)
+            steps = Q.quantize_per_channel_group(x, scales, zeros, *kind)
+            back = Q.dequantize_per_channel_group(steps, scales, zeros, *kind, torch.float32)
+            return (
+                steps,
+                back,
+                Q.dequantize_per_channel_group(steps, scales, None, *kind, torch.float32),
+            )
+
+    zeros = torch.tensor([[0, 1, -2], [3, 0, 1]], dtype=torch.int32)
+    scales = torch.tensor([[0.5, 0.25, 1.0], [0.125, 2.0, 0.75]])
+    args = (torch.linspace(-4.1, 3.9, 24).reshape(2, 12), scales, zeros)
+    for want, got in zip(Grouped()(*args), exported_outputs(Grouped(), args), strict=True):
+        torch.testing.assert_close(got, want)
+
+
+def test_a_product_of_bytes_is_summed_in_32_bits() -> None:
+    class Product(nn.Module):  # type: ignore[misc]
+        def forward(self, a: Any, b: Any) -> Any:
+            return torch._int_mm(a, b)
+
+    a, b = (torch.randint(-128, 128, s, dtype=torch.int8) for s in ((32, 64), (64, 24)))
+    a[0], b[:, 0] = -128, -128
+    (found,) = exported_outputs(Product(), (a, b))
+    assert found.dtype == torch.int32
+    assert torch.equal(found, a.int() @ b.int())
+    assert int(found[0, 0]) == 64 * 128 * 128

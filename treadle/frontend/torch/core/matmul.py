@@ -16,6 +16,7 @@ from treadle.frontend.builders.basic import (
     transposed,
 )
 from treadle.frontend.builders.matmul import general_product, linear, product
+from treadle.frontend.builders.quantize import centred
 from treadle.frontend.torch.node import AtenNode, Operand, aten, operand, sum_dtype, transformers
 from treadle.graph.nodes import Node
 from treadle.graph.types import product_of
@@ -27,6 +28,12 @@ from treadle.ops.grouped_matmul import grouped_matmul
 def matrix_product(node: AtenNode, a: Node, b: Node) -> Node:
     """Convert a product of matrices, stacks of them, or vectors."""
     return product(a, b)
+
+
+@aten("_int_mm")
+def integer_product(node: AtenNode, a: Node, b: Node) -> Node:
+    """Convert a product of matrices of bytes, summed in 32 bits."""
+    return product(centred(a, None, -2), centred(b, None, -1))
 
 
 @aten("linear")

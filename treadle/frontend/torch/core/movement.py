@@ -13,10 +13,11 @@ from treadle.frontend.builders.basic import (
     broadcast,
     converted,
     dims_of,
+    element_type,
     reshaped,
     transposed,
 )
-from treadle.frontend.builders.dynamic_operands import AxisRange
+from treadle.frontend.builders.dynamic_operands import AxisRange, padded_at_run
 from treadle.frontend.builders.movement import concatenated, padded, sliced, split_at, taken
 from treadle.frontend.builders.shapes import unsqueezed
 from treadle.frontend.torch.node import AtenNode, aten
@@ -149,6 +150,8 @@ def roll(node: AtenNode, x: Node, shifts: Sequence[int], dims: Sequence[int] = (
 @aten("constant_pad_nd")
 def constant_pad_nd(node: AtenNode, x: Node, pad: Sequence[int], value: float = 0) -> Node:
     """Convert padding with a number; amounts below 0 cut elements off."""
+    if _is_symbolic(pad):
+        return _padded_to(node, x, pad, "constant", Constant.of(value, element_type(x)))
     return padded(x, *_amounts(x, pad), value=value)
 
 
@@ -160,6 +163,8 @@ _PADDING = {"reflection": "reflect", "replication": "edge"}
 def pad_nd(node: AtenNode, x: Node, pad: Sequence[int]) -> Node:
     """Convert padding with mirrored or repeated elements."""
     mode = _PADDING[node.op.removeprefix("aten.").partition("_")[0]]
+    if _is_symbolic(pad):
+        return _padded_to(node, x, pad, mode)
     before, after = _amounts(x, pad)
     if mode == "edge":
         for axis, extent in enumerate(dims_of(x)):
@@ -174,6 +179,20 @@ def _edges(x: Node, axis: int, before: int, after: int) -> Node:
     (extent,) = known_sizes(dims_of(x)[axis : axis + 1], "a padded axis")
     places = np.clip(np.arange(extent + before + after) - before, 0, extent - 1)
     return taken(x, Constant.of(places), axis)
+
+
+def _is_symbolic(pad: Sequence[Dim]) -> bool:
+    return not all(isinstance(amount, int) for amount in pad)
+
+
+def _padded_to(
+    node: AtenNode, x: Node, pad: Sequence[Dim], mode: str, value: Constant | None = None
+) -> Node:
+    """Return `x` padded by amounts of which some are symbolic, to the shape that torch says."""
+    ends = len(pad) // 2
+    rank = len(dims_of(x))
+    pads = [(rank - 1 - k, pad[2 * k], pad[2 * k + 1]) for k in range(ends)]
+    return reshaped(padded_at_run(x, pads, node.measure, mode, value), node.dims())
 
 
 def _amounts(x: Node, pad: Sequence[Dim]) -> tuple[list[int], list[int]]:
