@@ -172,6 +172,26 @@ def _product(values: Sequence[Node]) -> Node:
     return result
 
 
+def written_at_run(x: Node, values: Node, axis: int, start: Amount, step: int = 1) -> Node:
+    """Return `x` with every `step`-th position of an axis from `start` on overwritten by `values`.
+
+    As many are as `values` has there. A start below 0 counts from the end.
+    """
+    extent, count = (sizes_node((dims_of(v)[axis],), ()) for v in (x, values))
+    first = _clamped(_from_front(_number(start), extent), 0, extent)
+    far = ew.subtract(counted(dims_of(x)[axis]), first)
+    place = far if step == 1 else ew.divide(far, _number(step))
+    tests = [ew.greater_equal(far, _number(0)), ew.less(place, count)]
+    if step > 1:
+        tests.append(ew.equal(ew.mod(far, _number(step)), _number(0)))
+    last = ew.subtract(count, _number(1))
+    source = ew.maximum(ew.minimum(place, last), _number(0))
+    found = indexing.gather(with_an_element(values, axis), source, axis=axis)
+    inside = reduce(ew.logical_and, tests)
+    column = (dims_of(x)[axis], *(1,) * (len(dims_of(x)) - axis - 1))
+    return ew.where(reshaped(inside, column), found, x)
+
+
 def padded_at_run(
     x: Node,
     pads: Sequence[tuple[int, Amount, Amount]],
@@ -190,7 +210,9 @@ def padded_at_run(
         if all(isinstance(a, int) and a == 0 for a in (before, after)):
             continue
         places, inside = _padded_places(dims[axis], before, after, mode, measure)
-        x = indexing.gather(_filled(x, axis) if mode == "constant" else x, places, axis=axis)
+        x = indexing.gather(
+            with_an_element(x, axis) if mode == "constant" else x, places, axis=axis
+        )
         size = dims_of(places)[0]
         tests.append(reshaped(inside, (size, *(1,) * (len(dims) - axis - 1))))
     if mode != "constant" or not tests:
@@ -199,8 +221,8 @@ def padded_at_run(
     return ew.where(reduce(ew.logical_and, tests), x, fill)
 
 
-def _filled(x: Node, axis: int) -> Node:
-    """Return `x` with one element more on an axis that may be empty, for padding to read."""
+def with_an_element(x: Node, axis: int) -> Node:
+    """Return `x` with one element more on an axis that may be empty, for others to read."""
     dims = dims_of(x)
     if known_true(convert(dims[axis]) > 0):
         return x

@@ -27,7 +27,7 @@ from treadle.frontend.builders.dynamic_operands import MeasuredSizes
 from treadle.frontend.torch.core.checks import CHECKS
 from treadle.frontend.torch.diagnostics import target_name
 from treadle.frontend.torch.reader import Reader, graph_of
-from treadle.frontend.torch.sizes import expression_of, symbols_of
+from treadle.frontend.torch.sizes import expression_of, measured, symbols_of
 from treadle.frontend.torch.tensors import dtype_name
 from treadle.graph.nodes import Constant, Function, Module, Node, Var
 from treadle.graph.nodes import Tuple as TupleNode
@@ -241,7 +241,8 @@ class _PieceImport:
     def _add_size(self, symbol: sympy.Symbol) -> None:
         param = Var(f"size_{symbol}", TensorType((), "int64"))
         size = MeasuredSizes(str(symbol))
-        self._reader.symbols.bind(symbol, size.measure(param))
+        number = self._sizes[symbol].meta["val"]
+        self._reader.symbols.bind(symbol, measured(param, number, size.measure))
         self._measured.update(size.values)
         self._params.append(param)
         self._inputs.append(self._sizes[symbol])

@@ -14,7 +14,9 @@ from torch.utils._sympy import functions
 from treadle.errors import ModelError
 from treadle.expr.nodes import Var as SizeVar
 from treadle.expr.nodes import convert, maximum, minimum
+from treadle.graph.nodes import Constant, Node
 from treadle.graph.types import Dim, normal_size
+from treadle.ops import elementwise
 
 Size = Any
 """An int or a torch.SymInt."""
@@ -32,6 +34,43 @@ def symbols_of(size: Size) -> set[sympy.Symbol]:
     return set() if isinstance(size, int) else set(expression_of(size).free_symbols)
 
 
+def signed(size: Size, part: Callable[[str], Dim]) -> Dim:
+    """Return a number that is an input, or computed, made of sizes, which are never below 0.
+
+    It is part(""), or -1 - part("_beyond"), or part("_above") - part("_below"), one of which is 0,
+    as far as torch knows its sign. (Tensors have sizes of at least 0, numbers in Python any.)
+    """
+    low, high = _range_of(size)
+    if low >= 0:
+        return part("")
+    if high < 0:
+        return convert(-1) - part("_beyond")
+    return convert(part("_above")) - part("_below")
+
+
+def _range_of(size: Size) -> tuple[Any, Any]:
+    """Return the least and the largest value of a symbol, as numbers of sympy."""
+    environment: Any = size.node.shape_env  # torch counts as without types
+    found = environment.bound_sympy(expression_of(size))
+    return found.lower, found.upper
+
+
+def measured(value: Node, size: Size, measure: Callable[[Node], Dim]) -> Dim:
+    """Return a number that is computed, an int64 scalar, as `signed` does; torch calls it `size`.
+
+    `measure` returns the size that is the number in a scalar.
+    """
+    zero, one = Constant.of(0, "int64"), Constant.of(1, "int64")
+    below = elementwise.maximum(elementwise.negative(value), zero)
+    parts = {
+        "": value,
+        "_above": elementwise.maximum(value, zero),
+        "_below": below,
+        "_beyond": elementwise.subtract(below, one),
+    }
+    return signed(size, lambda name: measure(parts[name]))
+
+
 class Symbols:
     """What the symbols of a program are in the graph: its sizes, by name."""
 
@@ -39,10 +78,14 @@ class Symbols:
         self._known: dict[sympy.Symbol, Dim] = {}
 
     def add_input_size(self, size: Size) -> None:
-        """Let a size that an input decides by itself be a symbolic size of the same name."""
+        """Let a size that an input decides by itself be a symbolic size of the same name.
+
+        A number that may be below 0 is made of two.
+        """
         expression = expression_of(size)
-        if isinstance(expression, sympy.Symbol):
-            self._known.setdefault(expression, SizeVar(str(expression), "int64"))
+        if isinstance(expression, sympy.Symbol) and expression not in self._known:
+            name = str(expression)
+            self._known[expression] = signed(size, lambda part: SizeVar(name + part, "int64"))
 
     def bind(self, symbol: sympy.Symbol, dim: Dim) -> None:
         """Say what a symbol is in the graph."""

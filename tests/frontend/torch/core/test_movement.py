@@ -12,6 +12,7 @@ import treadle
 torch: Any = pytest.importorskip("torch")
 
 from tests.frontend.torch.programs import assert_agrees  # noqa: E402  # torch
+from treadle.integrations.torch_compile import treadle_backend  # noqa: E402  # imports torch
 
 pytestmark = pytest.mark.torch
 
@@ -47,3 +48,71 @@ def test_a_cut_of_as_many_elements_as_sizes_say() -> None:
     for n in (4, 9, 20):
         x = torch.randn(2, n)
         torch.testing.assert_close(torch.from_dlpack(exe.run([x])[0]), Cut()(x))
+
+
+def _compiled(function: Any) -> Any:
+    torch._dynamo.reset()
+    return torch.compile(function, backend=treadle_backend, fullgraph=True, dynamic=True)
+
+
+@pytest.mark.parametrize("shifts", [(3, 5, 41), (-3, -5, -41), (3, -3, 5)])
+def test_numbers_of_any_sign(shifts: tuple[int, ...], caplog: pytest.LogCaptureFixture) -> None:
+    def moved(x: Any, k: int) -> tuple[Any, ...]:
+        return x * k + 1, torch.roll(x, k, 1), torch.triu(x, diagonal=k), x[:, k:] * 2
+
+    run = _compiled(moved)
+    for k in shifts:
+        x = torch.randn(3, 40)
+        for want, got in zip(moved(x, k), run(x, k), strict=True):
+            torch.testing.assert_close(got, want)
+    assert not [r for r in caplog.records if r.name == "treadle.torch"], caplog.text
+
+
+def test_a_roll_of_nothing() -> None:
+    run = _compiled(lambda x, k: torch.roll(x, k, 1) + 1)
+    for n in (4, 3, 0, 2):
+        x = torch.randn(2, n)
+        torch.testing.assert_close(run(x, 3), torch.roll(x, 3, 1) + 1)
+
+
+def _one_behind_the_other(cache: Any, x: Any, place: int) -> Any:
+    cache = cache.clone()
+    cache[:, place : place + x.shape[1]] = x
+    return cache * 2
+
+
+def _every_third(cache: Any, x: Any, place: int) -> Any:
+    cache = cache.clone()
+    cache[:, place : place + 3 * x.shape[1] : 3] = x
+    return cache * 2
+
+
+@pytest.mark.parametrize("written", [_one_behind_the_other, _every_third])
+@pytest.mark.parametrize("from_end", [False, True])
+def test_a_range_at_an_open_place_is_overwritten(
+    written: Any, from_end: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = _compiled(written)
+    for count, place in ((4, 7), (5, 9), (2, 11), (2, 37), (7, 2)):
+        cache, x = torch.randn(3, 44, 2), torch.randn(3, count, 2)
+        at = place - 44 if from_end else place
+        torch.testing.assert_close(run(cache, x, at), written(cache, x, at))
+    assert not [r for r in caplog.records if r.name == "treadle.torch"], caplog.text
+
+
+def test_open_ranges_of_open_axes_are_overwritten() -> None:
+    class Written(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any, y: Any) -> Any:
+            x = x.clone()
+            x[:, : y.shape[1]] = y
+            x[:, -3:] = 0
+            x[:, 1:-1] += 1
+            return x
+
+    sizes = {"m": (8, 64), "n": (2, 8)}
+    m, n = (torch.export.Dim(k, min=low, max=high) for k, (low, high) in sizes.items())
+    args = (torch.zeros(3, 20), torch.zeros(3, 5))
+    exe = treadle.compile(Written(), args, dynamic_shapes=({1: m}, {1: n}), opt_level=1)
+    for wide, narrow in ((9, 4), (8, 8), (30, 7)):
+        x, y = torch.randn(3, wide), torch.randn(3, narrow)
+        torch.testing.assert_close(torch.from_dlpack(exe.run([x, y])[0]), Written()(x, y))

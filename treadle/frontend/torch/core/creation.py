@@ -10,7 +10,7 @@ from treadle.errors import ModelError
 from treadle.frontend.builders.basic import broadcast, converted, reshaped
 from treadle.frontend.builders.ranges import filled
 from treadle.frontend.torch.node import AtenNode, Operand, aten, operand, prims
-from treadle.frontend.torch.sizes import expression_of
+from treadle.frontend.torch.sizes import expression_of, measured
 from treadle.graph.nodes import Constant, Node
 from treadle.graph.types import Dim
 from treadle.ops import elementwise as ew
@@ -50,7 +50,7 @@ def item(node: AtenNode, x: Node) -> Dim:
             "a number in a tensor that is no integer is not supported",
             hint="compute with the tensor itself instead of its item()",
         )
-    size = node.measure(converted(reshaped(x, ()), "int64"))
+    size = measured(converted(reshaped(x, ()), "int64"), node.result, node.measure)
     node.symbols.bind(expression_of(node.result), size)
     return size
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from treadle.errors import ModelError
 from treadle.expr.intervals import FAR
+from treadle.expr.nodes import convert, maximum
 from treadle.frontend.builders.basic import (
     broadcast,
     converted,
@@ -17,12 +17,19 @@ from treadle.frontend.builders.basic import (
     reshaped,
     transposed,
 )
-from treadle.frontend.builders.dynamic_operands import AxisRange, padded_at_run
+from treadle.frontend.builders.dynamic_operands import AxisRange, padded_at_run, sliced_at_run
 from treadle.frontend.builders.movement import concatenated, padded, sliced, split_at, taken
 from treadle.frontend.builders.shapes import unsqueezed
 from treadle.frontend.torch.node import AtenNode, aten
 from treadle.graph.nodes import Constant, Node
-from treadle.graph.types import Dim, known_sizes, normal_size, product_of
+from treadle.graph.types import (
+    Dim,
+    known_sizes,
+    known_true,
+    normal_size,
+    product_of,
+    same_dim,
+)
 from treadle.ops import movement
 
 
@@ -68,7 +75,12 @@ def slice_(
 ) -> Node:
     """Convert every `step`-th position of an axis from `start` to before `end`."""
     bounds = (0 if start is None else start, FAR if end is None else end)
-    made = sliced(x, [AxisRange(node.axis(dim, x), *bounds, step)])
+    part = AxisRange(node.axis(dim, x), *bounds, step)
+    if any(known_true(convert(b) < 0) is None for b in bounds):  # the run tells where it begins
+        made = sliced_at_run(x, [part], node.measure)
+        node.bind_dims(dims_of(made))
+        return reshaped(made, node.dims())
+    made = sliced(x, [part])
     node.bind_dims(dims_of(made))
     return made
 
@@ -128,7 +140,7 @@ def flip(node: AtenNode, x: Node, dims: Sequence[int]) -> Node:
 
 
 @aten("roll")
-def roll(node: AtenNode, x: Node, shifts: Sequence[int], dims: Sequence[int] = ()) -> Node:
+def roll(node: AtenNode, x: Node, shifts: Sequence[Dim], dims: Sequence[int] = ()) -> Node:
     """Convert axes that are rolled: what leaves at the end comes in at the front.
 
     Without axes the elements are one axis in row-major order.
@@ -137,11 +149,9 @@ def roll(node: AtenNode, x: Node, shifts: Sequence[int], dims: Sequence[int] = (
         flat = reshaped(x, (product_of(dims_of(x)),))
         return reshaped(roll(node, flat, shifts, (0,)), dims_of(x))
     for shift, axis in zip(shifts, node.axes(dims, x), strict=True):
-        extent = dims_of(x)[axis]
-        if not isinstance(extent, int):
-            raise ModelError(f"roll of an axis of {extent} elements is not supported")
-        at = -shift % extent if extent else 0
-        if at:
+        extent = maximum(convert(dims_of(x)[axis]), 1)
+        at = normal_size((convert(0) - shift) % extent)
+        if not same_dim(at, 0):
             parts = [AxisRange(axis, at, FAR), AxisRange(axis, 0, at)]
             x = concatenated([sliced(x, [p]) for p in parts], axis)
     return x

@@ -9,6 +9,7 @@ import numpy as np
 
 from treadle.errors import ModelError
 from treadle.expr.intervals import FAR
+from treadle.expr.nodes import Expr
 from treadle.frontend.builders import reduce
 from treadle.frontend.builders.basic import (
     broadcast,
@@ -17,7 +18,7 @@ from treadle.frontend.builders.basic import (
     reshaped,
     transposed,
 )
-from treadle.frontend.builders.dynamic_operands import AxisRange
+from treadle.frontend.builders.dynamic_operands import AxisRange, written_at_run
 from treadle.frontend.builders.frames import framed, overlap_added
 from treadle.frontend.builders.indices import checked_indices
 from treadle.frontend.builders.movement import concatenated, sliced, taken
@@ -114,19 +115,27 @@ def slice_scatter(
     x: Node,
     src: Node,
     dim: int = 0,
-    start: int | None = None,
-    end: int | None = None,
+    start: Dim | None = None,
+    end: Dim | None = None,
     step: int = 1,
 ) -> Node:
     """Convert a tensor of which a range of an axis is replaced."""
     axis = node.axis(dim, x)
+    extent = dims_of(x)[axis]
+    if any(isinstance(v, Expr) for v in (extent, start, end)):
+        return written_at_run(x, src, axis, 0 if start is None else start, step)
+    return _with_slice(x, axis, src, slice(start, end, step))
+
+
+def _with_slice(x: Node, axis: int, src: Node, part: slice) -> Node:
+    """Return `x` with a known range of an axis replaced."""
     (extent,) = known_sizes(dims_of(x)[axis : axis + 1], "an axis")
-    begin, stop, _ = slice(start, end).indices(extent)
+    begin, stop, step = part.indices(extent)
     if step == 1:
         return _replaced(x, axis, begin, max(stop, begin), src)
     places = np.arange(extent)
     places[begin:stop:step] = extent + np.arange(len(range(begin, stop, step)))
-    return taken(concatenated([x, src], axis), Constant.of(places), axis, node.op)
+    return taken(concatenated([x, src], axis), Constant.of(places), axis, "slice_scatter")
 
 
 def _replaced(x: Node, axis: int, begin: int, end: int, src: Node) -> Node:
