@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 _CACHE = "TREADLE_CACHE"
+_MODEL_CACHE = "TREADLE_MODEL_CACHE"
 # The same examples on every run and machine, however slow it is.
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("repeatable")
@@ -34,6 +35,8 @@ def pytest_configure(config: pytest.Config) -> None:
     # One fresh kernel cache for the whole run: worker processes inherit the variable.
     if _CACHE not in os.environ:
         config.stash[_owned_cache] = os.environ[_CACHE] = tempfile.mkdtemp(prefix="treadle-tests-")
+    # Models are compiled anew, whatever another test has compiled; those of the cache ask for it.
+    os.environ.setdefault(_MODEL_CACHE, "0")
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -39,6 +39,7 @@ def test_the_environment_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
         "TIME": "1",
         "NUM_THREADS": "4",
         "CACHE": str(tmp_path / "cache"),
+        "MODEL_CACHE": "50",
         "COMPILE_WORKERS": "8",
         "WINOGRAD": "0",
         "WEIGHT_GROWTH": "0.25",
@@ -47,7 +48,7 @@ def test_the_environment_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     }
     for name, value in values.items():
         monkeypatch.setenv(f"TREADLE_{name}", value)
-    first = (3, tmp_path / "dump", "conv*", tmp_path, 2, True, 4, tmp_path / "cache", 8)
+    first = (3, tmp_path / "dump", "conv*", tmp_path, 2, True, 4, tmp_path / "cache", 50, 8)
     assert get() == Settings(*first, False, 0.25, "haswell", "clang -O1")
 
 

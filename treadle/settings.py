@@ -32,11 +32,20 @@ class Settings:
     time: bool
     num_threads: int | None
     cache: Path
+    model_cache: int
     compile_workers: int | None
     winograd: bool
     weight_growth: float
     host_cpu: str
     c_compiler: str
+
+    @property
+    def is_watched(self) -> bool:
+        """True when the user wants to see or to replace what happens between graph and code.
+
+        Then everything must be made anew, and what is edited must not be kept under its old key.
+        """
+        return bool(self.dump or self.override or self.time or self.debug)
 
 
 @dataclass(frozen=True)
@@ -137,7 +146,18 @@ TABLE = (
         "threads of the native runtime (default: the CPUs this process may use)",
     ),
     Setting(
-        "cache", _folder, _default_cache, "a folder", "compiled kernels (default: ~/.cache/treadle)"
+        "cache",
+        _folder,
+        _default_cache,
+        "a folder",
+        "compiled kernels and models (default: ~/.cache/treadle)",
+    ),
+    Setting(
+        "model_cache",
+        _integer(0, 1 << 40),
+        lambda: 4096,
+        "a number of megabytes, 0 for none",
+        "megabytes of compiled models that the command line keeps there (default: 4096)",
     ),
     Setting(
         "compile_workers",

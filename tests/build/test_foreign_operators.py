@@ -14,7 +14,7 @@ import pytest
 
 import treadle
 from treadle import te
-from treadle.build import kernel_cache
+from treadle.build import compiler_digest, kernel_cache
 from treadle.errors import TypeMismatch
 from treadle.graph.nodes import Function, Module, Node, Tuple, Var
 from treadle.graph.operator import OPERATORS, Fusion, Operator, register
@@ -155,17 +155,17 @@ def test_a_compiler_whose_source_is_not_what_runs_keeps_no_kernels(
     state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As from an archive, or with a file edited after it was imported."""
-    monkeypatch.setattr(kernel_cache, "_PACKAGE", tmp_path)
-    kernel_cache.compiler_digest.cache_clear()
+    monkeypatch.setattr(compiler_digest, "_PACKAGE", tmp_path)
+    compiler_digest.compiler_digest.cache_clear()
     try:
         if state == "edited":
             (tmp_path / "module.py").write_text("")
         elif state == "unreadable":
             (tmp_path / "module.py").mkdir()
-            monkeypatch.setattr(kernel_cache, "_LOADED_NS", 1 << 62)
-        assert kernel_cache.compiler_digest() is None
+            monkeypatch.setattr(compiler_digest, "_LOADED_NS", 1 << 62)
+        assert compiler_digest.compiler_digest() is None
         x = Var("x", TensorType((3,), "float32"))
         function = Function((x,), elementwise.relu(x), "f")
         assert kernel_cache.kernel_key("k", "text", function, TARGET) is None
     finally:
-        kernel_cache.compiler_digest.cache_clear()
+        compiler_digest.compiler_digest.cache_clear()

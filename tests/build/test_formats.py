@@ -18,7 +18,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import treadle
 from tests.processes import PATIENCE
-from treadle.build.formats import format_of
+from treadle.build.format_names import format_of
 from treadle.errors import ArtifactError, UsageError
 from treadle.runtime import cc
 from treadle.runtime.elf.link import link_objects

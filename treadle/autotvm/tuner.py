@@ -22,7 +22,7 @@ from treadle.autotvm.measure import (
     MeasureResult,
 )
 from treadle.autotvm.task import Task
-from treadle.build.kernel_cache import compiler_digest
+from treadle.build.compiler_digest import compiler_digest
 from treadle.build.method_records import MethodRecord
 from treadle.build.records import Record
 from treadle.errors import ConfigError, TreadleError, UsageError

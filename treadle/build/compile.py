@@ -49,8 +49,8 @@ _F = TypeVar("_F", bound=Callable[..., object])
 
 @dataclass(slots=True)
 class Report:
-    """What happened while compiling: seconds per stage, notes, kernels found in the cache, and
-    where there are records, which kernels they are of.
+    """What happened while compiling: seconds per stage, notes, kernels found in the cache, names of
+    other files that were read, and where there are records, which kernels they are of.
 
     `on_progress(stage, done, total)` is called as stages start and kernels finish.
     """
@@ -58,6 +58,7 @@ class Report:
     seconds: dict[str, float] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     cached: int = 0
+    files: tuple[str, ...] = ()
     coverage: Coverage | None = None
     on_progress: Callable[[str, int, int], None] | None = None
 
@@ -174,6 +175,7 @@ def built(fused: Fused, records: Records | None, report: Report) -> Executable:
         seconds=report.seconds,
         notes=tuple(report.notes),
         coverage=report.coverage,
+        files=report.files,
     )
 
 
@@ -222,6 +224,7 @@ def fused_model(
     with _Timer(report, "read"):
         imported = read_model(model, shapes, dynamic, example_inputs, dynamic_shapes)
     report.notes += imported.notes
+    report.files = imported.files
     module = imported.module
     say_graph("graph as read", module.main)
     check_limits(module)

@@ -43,7 +43,8 @@ class Executable(Runnable):
 
     `kernels` shows every kernel at every stage, calls and times it alone; `memory` where values
     live; `seconds` the time per compile stage; `nodes` how many calls the model had before fusion;
-    `coverage` which kernels the records are of, where it was compiled with records.
+    `coverage` which kernels the records are of, where it was compiled with records; `files` those
+    that were read in addition to the model's own, by their names in its folder.
     """
 
     module: Module
@@ -55,6 +56,7 @@ class Executable(Runnable):
     seconds: dict[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     coverage: Coverage | None = None
+    files: tuple[str, ...] = ()
     _executor: Executor | None = None
 
     @property
@@ -126,7 +128,8 @@ class Executable(Runnable):
             ToolchainError: nothing links for the target. UsageError: the folder does not exist, or
             the format does not fit the name or the target.
         """
-        from treadle.build.formats import format_of, save_as
+        from treadle.build.format_names import format_of
+        from treadle.build.formats import save_as
 
         save_as(self, path, format_of(Path(path), format), linker)
 

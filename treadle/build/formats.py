@@ -12,11 +12,12 @@ import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from treadle.build.artifact import save_artifact
 from treadle.build.c_entry import EntryFunction, entry_function
 from treadle.build.c_source import header_text, is_portable, write_source
+from treadle.build.format_names import Format, check_format
 from treadle.build.library_format import save_library_format
 from treadle.build.linked import TABLE, linked_model, linked_object
 from treadle.errors import UsageError
@@ -24,55 +25,15 @@ from treadle.files import check_writable, refused, replacing
 from treadle.runtime import native
 from treadle.runtime.elf.combine import write_relocatable
 from treadle.runtime.toolchain import link_shared
-from treadle.target.base import Target
 from treadle.target.names import symbol
 
 if TYPE_CHECKING:
     from treadle.build.executable import Executable
 
-Format = Literal["tar", "so", "o", "c", "mlf"]
-FORMATS: tuple[Format, ...] = ("tar", "so", "o", "c", "mlf")
-
 Linker = str | Sequence[str] | None
 
-_SUFFIXES: dict[str, Format] = {".so": "so", ".o": "o", ".c": "c"}
 _HASH_MARK = b"treadle-hash64: "
 """What native/src/shared.c looks for at the end of a shared object, before the hash of it all."""
-
-
-def format_of(path: Path, chosen: str | None) -> Format:
-    """Return the format to write: the one chosen, else the one that the file's name promises.
-
-    Raises: UsageError for an unknown format, and for a name that promises another one.
-    """
-    promised = _SUFFIXES.get(path.suffix)
-    if chosen is None:
-        return promised or "tar"
-    for known in FORMATS:
-        if chosen != known:
-            continue
-        wanted = {"mlf": ".tar"}.get(known, f".{known}")
-        if path.suffix != wanted and (promised or known != "tar"):
-            raise UsageError(
-                f"{path} is named as another file than --output-format {known} writes",
-                hint=f"write {path.with_suffix(wanted)}",
-            )
-        return known
-    raise UsageError(f"{chosen!r} is none of the formats {', '.join(FORMATS)}")
-
-
-def check_format(form: Format, target: Target) -> None:
-    """Raise UsageError where code for a target cannot be written in a format."""
-    if form != "c" and target.is_source_only:
-        raise UsageError(
-            f"a model for {target.triple} can be written as C source only",
-            hint="write a .c: --output-format c",
-        )
-    if form == "c" and target.kind != "c":
-        raise UsageError(
-            f"code for the target {target.kind} is not C source",
-            hint='compile with --target c (or "c -mtriple=… -mcpu=…"), or write --output-format o',
-        )
 
 
 def save_as(exe: Executable, path: str | os.PathLike[str], form: Format, linker: Linker) -> None:

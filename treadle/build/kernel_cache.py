@@ -10,16 +10,13 @@ text.
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
-import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import asdict
-from functools import cache
 from pathlib import Path
 from typing import Any
 
+from treadle.build.compiler_digest import compiler_digest
 from treadle.build.kernel import ObjectCode
 from treadle.graph import nodes as g
 from treadle.graph.nodes import Function
@@ -32,41 +29,7 @@ from treadle.target.cache import kernel_cache, object_cache_folder
 from treadle.te.choice import Choice
 from treadle.te.knobs import DEFAULTS
 
-_PACKAGE = Path(__file__).resolve().parents[1]
-_LOADED_NS = time.time_ns()
 _SIZE_BYTES = 8
-
-
-@cache
-def compiler_digest() -> str | None:
-    """Return a digest of the source of this package.
-
-    None where the source that was loaded cannot be read: it is not there (an archive, bytecode
-    only), or somebody has edited it since.
-    """
-    digest = hashlib.sha256()
-    try:
-        files = sorted(_sources(_PACKAGE))
-        for name, changed_ns in files:
-            if changed_ns > _LOADED_NS:
-                return None
-            digest.update(name.encode())
-            with (_PACKAGE / name).open("rb", buffering=0) as file:
-                digest.update(file.read())
-    except OSError:
-        return None
-    return digest.hexdigest() if files else None
-
-
-def _sources(folder: Path, prefix: str = "") -> Iterator[tuple[str, int]]:
-    """Yield the Python files under a folder by name, and when each was written (nanoseconds)."""
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            name = prefix + entry.name
-            if name.endswith(".py"):
-                yield name, entry.stat().st_mtime_ns
-            elif entry.is_dir() and entry.name != "__pycache__":
-                yield from _sources(folder / entry.name, f"{name}/")
 
 
 def _code_of(operator: Operator[Any]) -> tuple[object, ...]:
@@ -103,18 +66,9 @@ def cache_folders() -> tuple[Path, Path]:
     return current_settings().cache / "groups", object_cache_folder()
 
 
-def _is_watched() -> bool:
-    """True when the user wants to see or to replace what happens between graph and code.
-
-    Then every kernel must be made anew, and an edited one must not be kept under its old key.
-    """
-    now = current_settings()
-    return bool(now.dump or now.override or now.time or now.debug)
-
-
 def load_kernel(key: str | None) -> ObjectCode | None:
     """Return a kernel kept under `key`, None where there is none or the passes are watched."""
-    if key is None or _is_watched():
+    if key is None or current_settings().is_watched:
         return None
     data = kernel_cache(cache_folders()[0]).load(key)
     if data is None or len(data) <= _SIZE_BYTES:
@@ -125,7 +79,7 @@ def load_kernel(key: str | None) -> ObjectCode | None:
 
 def store_kernel(key: str | None, kernel: ObjectCode) -> None:
     """Keep a kernel under `key`, unless the passes are watched."""
-    if key is None or _is_watched():
+    if key is None or current_settings().is_watched:
         return
     workspace = json.dumps(kernel.workspace).encode()
     head = len(workspace).to_bytes(_SIZE_BYTES, "little") + workspace

@@ -200,9 +200,14 @@ class LoadedExecutable(Runnable):
     What it tells is what was loaded, whatever becomes of the file's name or the folder one is in.
     """
 
-    def __init__(self, artifact: str | os.PathLike[str] | Content, *, verify: bool = False) -> None:
-        """See `treadle.load`."""
-        self._file = ArtifactFile(artifact)
+    def __init__(
+        self,
+        artifact: str | os.PathLike[str] | Content | ArtifactFile,
+        *,
+        verify: bool = False,
+    ) -> None:
+        """See `treadle.load`; an open file is taken over."""
+        self._file = artifact if isinstance(artifact, ArtifactFile) else ArtifactFile(artifact)
         self._executor = Executor.open(self._file, verify=verify)
         self._plan: Mapping[str, object] | None = None
         self._kernels: list[LoadedKernel] | None = None

@@ -24,7 +24,8 @@ from treadle.cli.arguments import (
 from treadle.cli.engines import PEERS, Engine, Inputs, open_treadle, run_in_rounds
 from treadle.cli.inputs import given_inputs
 from treadle.cli.machine import cpu_text, treadle_version
-from treadle.cli.models import check_readable, open_model
+from treadle.cli.models import open_model
+from treadle.cli.named import check_readable
 from treadle.cli.roofline import measured_limits
 from treadle.cli.table import print_table
 from treadle.cli.text import console, print_row

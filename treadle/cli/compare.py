@@ -17,7 +17,8 @@ from treadle.cli.arguments import add_compile_options, add_inputs, add_threads, 
 from treadle.cli.exact import Verdict, verdicts
 from treadle.cli.inputs import given_inputs
 from treadle.cli.layers import Layer, compare_layers
-from treadle.cli.models import check_readable, compile_file, open_artifact
+from treadle.cli.models import compile_file, open_artifact
+from treadle.cli.named import check_readable
 from treadle.cli.reference import expected_outputs
 from treadle.cli.text import console, count_text, print_row
 from treadle.errors import UsageError

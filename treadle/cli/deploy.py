@@ -28,7 +28,8 @@ from treadle.cli.arguments import (
     share,
 )
 from treadle.cli.inputs import given_inputs
-from treadle.cli.models import check_readable, compile_file, open_artifact, open_model
+from treadle.cli.models import compile_file, open_artifact, open_model
+from treadle.cli.named import check_readable
 from treadle.cli.remote import target_of_session
 from treadle.cli.rpc import TRACKER_PORT, parse_address
 from treadle.cli.table import print_table

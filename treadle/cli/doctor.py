@@ -14,10 +14,11 @@ from functools import partial
 from pathlib import Path
 
 from treadle.build.kernel_cache import cache_folders
+from treadle.build.model_cache import model_folder
 from treadle.cli.machine import cpu_name, cpu_text, package_version, treadle_version
 from treadle.cli.measure import measure_machine
-from treadle.cli.models import DEFAULT_TARGET
-from treadle.cli.text import console, print_row, size_text
+from treadle.cli.named import DEFAULT_TARGET
+from treadle.cli.text import console, count_text, print_row, size_text
 from treadle.errors import SettingError, ToolchainError, TreadleError, UsageError
 from treadle.runtime import native
 from treadle.runtime.elf.link import MACHINE_NAMES
@@ -132,7 +133,8 @@ def _link() -> str:
 
 def _cache() -> str:
     folder = get().cache
-    found = [problem for part in cache_folders() for problem in obstacles(part)]
+    folders = (*cache_folders(), *([model_folder()] if get().model_cache else []))
+    found = [problem for part in folders for problem in obstacles(part)]
     if found:
         more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
         raise SettingError(
@@ -140,8 +142,12 @@ def _cache() -> str:
             hint="remove it, or set TREADLE_CACHE to a folder of your own",
         )
     files = [path for path in folder.rglob("*") if os.path.isfile(path)]
-    kernels = sum(path.suffix == ".kernel" for path in files)
-    return f"{_short(folder)} · {kernels} kernels, {size_text(sum(_size(p) for p in files))}"
+    total = size_text(sum(_size(p) for p in files))
+    kernels, models = (
+        count_text(sum(path.suffix == suffix for path in files), noun)
+        for suffix, noun in ((".kernel", "kernel"), (".tar", "model"))
+    )
+    return f"{_short(folder)} · {kernels}, {models}, {total}"
 
 
 def _size(path: Path) -> int:

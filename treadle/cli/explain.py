@@ -16,7 +16,8 @@ from treadle.build.load import is_artifact
 from treadle.build.memory_plan import MemoryPlan, Step, StepKind
 from treadle.cli.arguments import add_compile_options, add_model
 from treadle.cli.explain_knobs import kernel_called, knobs_json, print_knobs
-from treadle.cli.models import check_readable, compile_file
+from treadle.cli.models import compile_file
+from treadle.cli.named import check_readable
 from treadle.cli.text import console, count_text, print_row
 from treadle.errors import UsageError
 from treadle.frontend.importer import origin_of

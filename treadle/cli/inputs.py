@@ -16,7 +16,7 @@ import numpy as np
 
 from treadle import dtype as dtypes
 from treadle.build.loaded import Runnable, Size
-from treadle.cli.models import check_readable, given_shapes
+from treadle.cli.named import check_readable, given_shapes
 from treadle.cli.pictures import Spec, picture_input
 from treadle.errors import InputError, UsageError
 from treadle.runtime.array import NDArray, array

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray as Numbers
 
-from treadle.cli.models import check_readable
+from treadle.cli.named import check_readable
 from treadle.cli.text import printable
 from treadle.errors import InputError
 

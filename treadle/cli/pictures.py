@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray as Numbers
 
 from treadle import dtype as dtypes
-from treadle.cli.models import check_readable
+from treadle.cli.named import check_readable
 from treadle.errors import InputError, UsageError
 from treadle.runtime.array import NDArray, array
 

@@ -13,7 +13,8 @@ from treadle.build.load import is_artifact
 from treadle.build.loaded import Runnable
 from treadle.build.remote_executable import RemoteExecutable
 from treadle.cli.arguments import refuse_compile_options
-from treadle.cli.models import check_readable, compile_file, open_model
+from treadle.cli.models import compile_file, open_model
+from treadle.cli.named import check_readable
 from treadle.cli.rpc import TRACKER_PORT, parse_address
 from treadle.errors import UsageError
 from treadle.rpc.client import Session

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from treadle.errors import TreadleError
@@ -69,6 +70,24 @@ def print_row(out: Console, label: str, text: str) -> None:
     row = Text.assemble((f"  {label:<{LABEL_WIDTH}}", "bold"))
     row.append(printable(text).replace("\n", indent))
     out.print(row)
+
+
+def print_made(
+    rows: Iterable[tuple[str, str]], seconds: Mapping[str, float], written: Iterable[Path]
+) -> None:
+    """Print what there is to say of something made, the seconds of its stages, and its files."""
+    out = console()
+    for label, text in rows:
+        print_row(out, label, text)
+    stages = " · ".join(f"{stage} {seconds_text(s)}" for stage, s in seconds.items())
+    print_row(out, "time", f"{seconds_text(sum(seconds.values()))}: {stages}")
+    for path in written:
+        print_written(path)
+
+
+def print_written(path: Path) -> None:
+    """Print which file was written, and how large it is."""
+    print_row(console(), "wrote", f"{path} ({size_text(path.stat().st_size)})")
 
 
 def print_error(error: BaseException) -> None:

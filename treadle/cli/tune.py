@@ -21,7 +21,7 @@ from treadle.cli.arguments import (
     duration,
     record_place,
 )
-from treadle.cli.models import check_readable, given_shapes
+from treadle.cli.named import check_readable, given_shapes
 from treadle.cli.operators import load_operators
 from treadle.cli.remote import add_device, target_of_session, tracker_of
 from treadle.cli.roofline import Limits, measured_limits

@@ -31,10 +31,14 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Imported(NamedTuple):
-    """A model as a graph, with the notes a user should read (choices made for them)."""
+    """A model as a graph, with the notes a user should read (choices made for them).
+
+    `files` are those that were read in addition to the model's own, by their names in its folder.
+    """
 
     module: Module
     notes: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,7 +110,7 @@ class TreadleRep(BackendRep):
         }
         shapes = {n: s for n, s in open_.items() if isinstance(s, tuple) and n not in self._whole}
         structures = {n: s for n, s in open_.items() if n in self._whole}
-        module, _ = import_onnx(self._model, shapes, values=values, structures=structures)
+        module = import_onnx(self._model, shapes, values=values, structures=structures).module
         made = compile_model(module, target=self._target, opt_level=self._opt_level)
         return made, module.structures
 

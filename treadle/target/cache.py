@@ -14,7 +14,7 @@ import stat
 import struct
 import tempfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -44,7 +44,7 @@ class KernelCache:
         self.root = root
         self.limit = limit
         self._stores = 0
-        self.problem = _make_private(root)
+        self.problem = make_private(root)
 
     @property
     def is_usable(self) -> bool:
@@ -56,7 +56,7 @@ class KernelCache:
         if not self.is_usable:
             return None
         path = self._path(key)
-        data = _read_own_file(path)
+        data = read_own_file(path)
         if data is None:
             return None
         found = _unpack(data, key)
@@ -88,20 +88,8 @@ class KernelCache:
 
     def evict(self) -> None:
         """Remove the entries unused for longest until the folder is within its limit."""
-        entries: list[tuple[float, int, Path]] = []
-        for path in self.root.glob(f"{'?' * _SHARD_LETTERS}/*{_SUFFIX}"):
-            with suppress(OSError):
-                facts = path.stat()
-                entries.append((facts.st_mtime, facts.st_size, path))
-        total = sum(size for _, size, _ in entries)
-        if total <= self.limit:
-            return
-        for _, size, path in sorted(entries):
-            with suppress(OSError):
-                path.unlink()
-            total -= size
-            if total <= self.limit * _KEEP:
-                return
+        paths = self.root.glob(f"{'?' * _SHARD_LETTERS}/*{_SUFFIX}")
+        evict_unused(((path,) for path in paths), self.limit, _KEEP)
 
     def _path(self, key: str) -> Path:
         name = hashlib.sha256(key.encode()).hexdigest()
@@ -117,6 +105,28 @@ def kernel_cache(root: Path) -> KernelCache:
 def object_cache_folder() -> Path:
     """Return the folder of object code by source text, of every back end."""
     return get_settings().cache / "kernels"
+
+
+def evict_unused(entries: Iterable[tuple[Path, ...]], limit: int, share: float) -> None:
+    """Where entries take more than `limit` bytes, remove those unused for longest, down to a share.
+
+    An entry is some files; its first one's time is that of its last use.
+    """
+    found: list[tuple[float, int, tuple[Path, ...]]] = []
+    for files in entries:
+        with suppress(OSError):
+            facts = [path.stat() for path in files]
+            found.append((facts[0].st_mtime, sum(f.st_size for f in facts), files))
+    total = sum(size for _, size, _ in found)
+    if total <= limit:
+        return
+    for _, size, files in sorted(found):
+        for path in files:
+            with suppress(OSError):
+                path.unlink()
+        total -= size
+        if total <= limit * share:
+            return
 
 
 def _pack(key: str, data: bytes) -> bytes:
@@ -138,8 +148,8 @@ def _unpack(entry: bytes, key: str) -> bytes | None:
     return body[key_bytes:] if body[:key_bytes] == zlib.compress(key.encode(), 1) else None
 
 
-def _read_own_file(path: Path) -> bytes | None:
-    """Return the bytes of a regular file of this user, None for anything else."""
+def read_own_file(path: Path, most: int = _LARGEST_ENTRY) -> bytes | None:
+    """Return the bytes of a regular file of this user, None for anything else and above `most`."""
     # O_NONBLOCK: opening a pipe would wait for somebody who writes to it.
     flags = os.O_RDONLY
     for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY", "O_CLOEXEC"):
@@ -152,7 +162,7 @@ def _read_own_file(path: Path) -> bytes | None:
         facts = os.fstat(handle)
         if not stat.S_ISREG(facts.st_mode) or not _is_own(facts):
             return None
-        if facts.st_size > _LARGEST_ENTRY:
+        if facts.st_size > most:
             return None
         with os.fdopen(handle, "rb", closefd=False) as file:
             return file.read()
@@ -166,7 +176,7 @@ def _is_own(facts: os.stat_result) -> bool:
     return not hasattr(os, "geteuid") or facts.st_uid == os.geteuid()
 
 
-def _make_private(root: Path) -> str:
+def make_private(root: Path) -> str:
     """Make a folder only this user can enter; return why that is not possible, "" if it is.
 
     Where the mode of a folder cannot be changed it is used if nobody else can write to it.
@@ -195,7 +205,7 @@ def obstacles(root: Path) -> list[str]:
 
     Makes the folder, as compiling does; changes nothing that stands in it.
     """
-    problem = _make_private(root)
+    problem = make_private(root)
     if problem:
         return [problem]
     try:

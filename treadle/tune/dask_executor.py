@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
+from treadle.build.compiler_digest import compiler_digest
 from treadle.build.kernel import ObjectCode
-from treadle.build.kernel_cache import compiler_digest
 from treadle.build.method_records import MethodRecord
 from treadle.errors import UsageError
 from treadle.target.base import Target

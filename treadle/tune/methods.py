@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from treadle.build.compile import Fused
+from treadle.build.compiler_digest import compiler_digest
 from treadle.build.executable import Executable
-from treadle.build.kernel_cache import compiler_digest
 from treadle.build.method_records import MethodRecord
 from treadle.build.records import Record, Records
 from treadle.graph.nodes import topological

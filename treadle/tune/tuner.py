@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from treadle.build.kernel_cache import compiler_digest
+from treadle.build.compiler_digest import compiler_digest
 from treadle.build.records import Record
 from treadle.tune.allocate import Progress
 from treadle.tune.decide import decided

@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from treadle.build.compile import fused_model
+from treadle.build.compiler_digest import compiler_digest
 from treadle.build.kernel import ObjectCode
-from treadle.build.kernel_cache import compiler_digest
 from treadle.build.method_records import MethodRecord
 from treadle.build.records import Records
 from treadle.errors import TreadleError

@@ -338,7 +338,7 @@ def test_unsafe_external_data(case: str, tmp_path: Path) -> None:
 def test_external_data_is_mapped(tmp_path: Path) -> None:
     path = _external(tmp_path, "w.bin", offset=4, length=12)
     (path.parent / "w.bin").write_bytes(np.arange(4, dtype="float32").tobytes())
-    module, _ = import_onnx(path)
+    module = import_onnx(path).module
     (_, weight) = module.main.body.args
     np.testing.assert_array_equal(weight.value, [[1, 2, 3]])
     assert not weight.value.flags.owndata
@@ -421,7 +421,7 @@ def test_shapes_that_do_not_fit(case: str) -> None:
 def test_deep_chain_and_wide_names() -> None:
     count = 5000
     nodes = [node("Relu", [f"v{k}"], [f"v{k + 1}"]) for k in range(count)]
-    module, _ = import_onnx(make(nodes, {"v0": [2]}, [f"v{count}"]))
+    module = import_onnx(make(nodes, {"v0": [2]}, [f"v{count}"])).module
     assert module.main.body.origin == f"Relu_{count - 1}"
 
 

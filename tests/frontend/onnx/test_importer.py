@@ -26,19 +26,19 @@ def _random(*shape: int) -> np.ndarray:
 
 def test_unknown_batch_is_one_with_a_note() -> None:
     model = make([node("Add", ["x", "z"], ["y"])], {"x": ["n", 3], "z": ["n", 3]}, ["y"])
-    module, notes = import_onnx(model)
+    module, notes, _ = import_onnx(model)
     assert [str(p.type) for p in module.main.params] == ["float32[1, 3]", "float32[1, 3]"]
     assert notes == (
         "input 'x': the unknown dimension 0 (n) is compiled as 1; "
         "give --input-shapes for another size",
     )
-    module, notes = import_onnx(model, shapes={"z": (4, 3)})
+    module, notes, _ = import_onnx(model, shapes={"z": (4, 3)})
     assert [str(p.type) for p in module.main.params] == ["float32[4, 3]", "float32[4, 3]"]
     assert notes == ()
 
 
 def test_dynamic_keeps_unknown_sizes_as_symbols() -> None:
-    module, notes = import_onnx(
+    module, notes, _ = import_onnx(
         make([node("Relu", ["x"], ["y"])], {"x": ["n", "m"]}, ["y"]), dynamic=True
     )
     assert str(module.main.body.type) == "float32[n, m]"
@@ -47,7 +47,7 @@ def test_dynamic_keeps_unknown_sizes_as_symbols() -> None:
 
 def test_names_and_origins() -> None:
     nodes = [node("Relu", ["x"], ["a"], name="act"), node("Mean", ["a", "x"], ["y"])]
-    module, _ = import_onnx(make(nodes, {"x": [2]}, ["y", "a"]))
+    module = import_onnx(make(nodes, {"x": [2]}, ["y", "a"])).module
     assert module.output_names == ("y", "a")
     assert module.name == "test"
     calls = [n for n in topological([module.main.body]) if isinstance(n, Call)]
@@ -90,7 +90,7 @@ def test_a_parameter_computed_at_run_time_names_the_inputs() -> None:
 
 def test_inputs_fixed_to_values() -> None:
     model = make([node("Add", ["x", "z"], ["y"])], {"x": [2], "z": [2]}, ["y"])
-    module, _ = import_onnx(model, values={"z": np.ones(2, "float32")})
+    module = import_onnx(model, values={"z": np.ones(2, "float32")}).module
     assert [p.name for p in module.main.params] == ["x"]
     for name, value, problem in [
         ("zz", np.ones(2, "float32"), "the model has no input 'zz'"),

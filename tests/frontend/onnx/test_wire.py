@@ -48,7 +48,7 @@ def test_large_weights_are_views_and_the_rest_parses() -> None:
 def test_weights_of_a_file_are_not_copied(tmp_path) -> None:
     path = tmp_path / "m.onnx"
     path.write_bytes(_model().SerializeToString())
-    module, _ = import_onnx(path)
+    module = import_onnx(path).module
     (weight,) = [n for n in _constants(module.main.body) if n.value.shape == (4, LARGE // 4)]
     assert not weight.value.flags.owndata
     assert not weight.value.flags.writeable

@@ -24,6 +24,11 @@ class ExternalFiles:
         self._folder = None if folder is None else Path(os.path.realpath(folder))
         self._open: dict[str, memoryview] = {}
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The files that were read, by their names in the model's folder."""
+        return tuple(self._open)
+
     def read(self, entries: dict[str, str], nbytes: int) -> memoryview:
         """Return the bytes of a tensor whose `external_data` entries are given, as a view.
 

@@ -129,7 +129,7 @@ class _Importer:
         names = tuple(name for name, _ in leaves)
         structures = tuple(structure_of(node) for node in outputs.values())
         module = Module(function, names, graph.name or "model", structures)
-        return Imported(module, (*inputs.notes, *self._notes))
+        return Imported(module, (*inputs.notes, *self._notes), self._source.external.names)
 
     def _initializers(
         self, graph: onnx.GraphProto, weights: Mapping[int, memoryview]
