@@ -128,9 +128,8 @@ def _write_kept(kept: Kept, output: Path, seconds: float) -> None:
 
 def _check_code(kinds: Sequence[str], target: Target) -> None:
     """Refuse to write the source text of another back end than the target's."""
-    own = backend_of(target).suffix
     for kind in kinds:
-        if kind in _SOURCES and kind != own:
+        if kind in _SOURCES and kind != (own := backend_of(target).suffix):
             other = next(k for k in backend_kinds() if backend_of(k).suffix == kind)
             raise UsageError(
                 f"there is no .{kind} text of code for the target {target}",

@@ -11,12 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from treadle.errors import InternalError, UsageError
-from treadle.loop.nodes import PrimFunc
-from treadle.passes import Pipeline
 from treadle.target.base import Target
+
+if TYPE_CHECKING:  # who asks for a version or loads object code needs no loop nests
+    from treadle.loop.nodes import PrimFunc
+    from treadle.passes import Pipeline
 
 OnDone = Callable[[str, bool], None]
 """Called with a kernel's name and whether it came from the cache, as each is ready."""
@@ -68,6 +70,9 @@ _BUILT_IN: Mapping[str, str] = {
 }
 """The module that defines `BACKEND` for each kind of target; loaded at the first use."""
 
+_VERSIONS: Mapping[str, str] = {"llvm": "treadle.target.workers"}
+"""Modules whose `compiler_version` is the version of a back end, for those who need no more."""
+
 _registered: dict[str, Backend] = {}
 
 
@@ -102,3 +107,12 @@ def backend_of(target: Target | str) -> Backend:
     backend = import_module(_BUILT_IN[kind]).BACKEND
     assert isinstance(backend, Backend)
     return backend
+
+
+def version_of(target: Target) -> str:
+    """Return `Backend.version` of a target, without the back end where that can be told."""
+    if target.kind in _VERSIONS:
+        version = import_module(_VERSIONS[target.kind]).compiler_version()
+        assert isinstance(version, str)
+        return version
+    return backend_of(target).version(target)
