@@ -53,6 +53,24 @@ def test_every_line_is_fetched_once_however_short_the_rows_are(
     assert f"prefetch(B[({index}])" in text
 
 
+@pytest.mark.parametrize(
+    ("lanes", "stride", "lines", "index"),
+    [(16, 2, 4, "(B.line * 2), 0"), (8, 1, 2, "(B.line * 2), 0"), (8, 3, 4, "(B.line * 3), 0")],
+)
+def test_of_rows_that_are_not_read_no_lines_are_fetched(
+    lanes: int, stride: int, lines: int, index: str
+) -> None:
+    """Rows of a line or half of one, of which every `stride`-th is read."""
+    b, k = te.placeholder((40, 4 * stride, lanes), name="B"), te.reduce_axis((0, 40), "k")
+    c = te.compute((4, lanes), lambda i, j: te.sum(b[k, i * stride, j], axis=k), name="C")
+    s = te.create_schedule(c.op)
+    s[c].reorder(k, *s[c].op.axis)  # type: ignore[union-attr]
+    s[c].prefetch(b, k, 8)
+    text = str(treadle.lower(s, [b, c]))
+    assert f"B.line in unrolled({lines})" in text
+    assert f"prefetch(B[(k + 8), {index}])" in text
+
+
 def test_lines_of_panels_are_fetched_at_the_first_values_of_the_axes_inside() -> None:
     weights, data = te.placeholder((6, 40, 16), name="W"), te.placeholder((40,), name="A")
     k = te.reduce_axis((0, 40), "k")

@@ -21,7 +21,7 @@ from treadle.loop import nodes as lp
 from treadle.loop.domains import ZERO, Nest, relax
 from treadle.loop.memory import Memory
 from treadle.loop.nodes import Buffer, For, If, Prefetch, Stmt
-from treadle.loop.regions import Box, Span, index_span
+from treadle.loop.regions import Box, Span, index_span, step_of
 from treadle.te.loops import AxisNote, Panel, Tiles, ceil_div, position, product
 from treadle.te.operations import ComputeOp, IterVar, Tensor
 from treadle.te.stage import Stage
@@ -231,7 +231,9 @@ def _regions(
             ]
             if offset:
                 spans = _next_panels(stage, nest, spans, var, known)
-            made.append(_lines(tensor.name, buffer, spans, {var: var + offset}, memory, known))
+            steps = [step_of(known.run(i), box) for i in indices]
+            later: dict[Expr, Expr] = {var: var + offset}
+            made.append(_lines(tensor.name, buffer, spans, steps, later, memory, known))
     return made
 
 
@@ -282,12 +284,17 @@ def _lines(
     name: str,
     buffer: Buffer,
     spans: Sequence[Span],
+    apart: Sequence[int],
     later: dict[Expr, Expr],
     memory: Memory,
     known: Simplifier,
 ) -> Stmt:
-    """Return loops that prefetch every cache line of a region of a buffer."""
-    steps = _steps_of_lines(memory.line_of(buffer.dtype), buffer, spans)
+    """Return loops that prefetch the cache lines of a region of a buffer that are read.
+
+    Of a dimension those are read whose distance is a multiple of `apart`.
+    """
+    of_lines = _steps_of_lines(memory.line_of(buffer.dtype), buffer, spans)
+    steps = [max(line, gap) for line, gap in zip(of_lines, apart, strict=True)]
     loops: list[tuple[Var, Expr]] = []
     at: list[Expr] = []
     for span, step in zip(spans, steps, strict=True):

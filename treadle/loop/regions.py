@@ -128,13 +128,13 @@ def _binary_bounds(e: ex.Binary, box: Spans, known: Simplifier) -> tuple[Expr, E
         return first, last
     if first is last:
         return known.run(low % divisor), known.run(high % divisor)
-    if _step(e.a, box) % divisor == 0:
+    if step_of(e.a, box) % divisor == 0:
         same = known.run(low % divisor)
         return same, same
     return Const.of(0), Const.of(divisor - 1)
 
 
-def _step(e: Expr, box: Spans) -> int:
+def step_of(e: Expr, box: Spans) -> int:
     """Return what every two values of `e` differ by a multiple of; 0 where it has one value."""
     found = 0
     for atom, factor in decompose(e).terms.items():

@@ -17,6 +17,7 @@ from treadle.graph.types import TensorType
 from treadle.ops import elementwise as ew
 from treadle.ops.lowered.conv_nchwc import conv2d_nchwc
 from treadle.ops.schedules.conv import rows_per_band
+from treadle.target.base import Target
 from treadle.te import schedule
 from treadle.te.knobs import Knobs
 
@@ -97,6 +98,34 @@ def test_short_steps_take_few_instructions_beside_their_multiply_adds(size: int)
     assert len(body) <= 2 * adds
 
 
+@pytest.mark.parametrize(("target", "lanes"), [(TARGET, 16), (AVX2, 8)])
+@pytest.mark.parametrize(
+    ("channels", "size", "kernel", "is_shared"),
+    [
+        (512, 7, 3, True),
+        (512, 1, 3, False),  # one tile: nothing is computed meanwhile
+        (32, 28, 1, False),  # level 2 holds the weights
+    ],
+)
+def test_tiles_share_the_next_panels_of_weights_that_level_2_does_not_hold(
+    target: Target, lanes: int, channels: int, size: int, kernel: int, is_shared: bool
+) -> None:
+    chunks, image = channels // lanes, size + kernel - 1
+    shapes = (1, chunks, image, image, lanes), (chunks, chunks, kernel, kernel, lanes, lanes)
+    made = kernel_of(target, "conv2d_nchwc", *shapes)
+    assert (".prefetch_panel(x1" in made.schedule) == is_shared
+    most = max(loop_bodies(made.asm()), key=lambda lines: sum("vfmadd" in x for x in lines))
+    fetches = sum("prefetch" in x for x in most)
+    assert fetches * 7 <= sum("vfmadd" in x for x in most)
+
+
+@pytest.mark.parametrize("shape", [(1, 32, 30, 16), (1, 32, 5, 9, 9, 16)])
+def test_tiles_of_signals_and_volumes_share_panels(shape: tuple[int, ...]) -> None:
+    ones = (3,) * (len(shape) - 3)
+    weights = (64, 32, *ones, 16, 16)
+    assert ".prefetch_panel(x1" in kernel_of(TARGET, "conv2d_nchwc", shape, weights).schedule
+
+
 def loop_bodies(asm: str) -> list[list[str]]:
     """Return the instructions of each innermost loop of a kernel, a jump back to its label last."""
     found: list[list[str]] = []
@@ -117,11 +146,12 @@ def test_weights_are_fetched_once_a_block_where_level_2_does_not_hold_them(
 ) -> None:
     shapes = (1, channels, 28, 28, 8), (channels, channels, 1, 1, 8, 8)
     kernel = kernel_of(AVX2, "conv2d_nchwc", *shapes)
-    assert kernel.schedule.count("prefetch") == count
+    assert kernel.schedule.count(".prefetch(") == count
     bodies = loop_bodies(kernel.asm())
     body = max(bodies, key=lambda lines: sum("vfmadd" in x for x in lines))
     adds, fetches = (sum(word in x for x in body) for word in ("vfmadd", "prefetch"))
-    assert fetches * 8 <= adds * count
+    shared = kernel.schedule.count(".prefetch_panel(")
+    assert (fetches - shared) * 8 <= adds * count
 
 
 @pytest.mark.parametrize(("size", "fetches"), [(56, True), (7, False)])

@@ -79,7 +79,7 @@ def schedule_conv2d_nchwc(group: Group, target: Target, knobs: Knobs) -> None:
     oh_outer, oh_inner = result.split(oh, factor=tile.high)
     ow_outer, ow_inner = result.split(ow, factor=tile.wide)
     tasks = [n, *deep, oc_outer, oh_outer]
-    height = _inside(result, oh)
+    height, rows = _inside(result, oh), 0
     if height != DYNAMIC:
         rows = rows_per_band(total, -(-height // tile.high), tile, target, knobs, groups=groups)
         band, oh_outer = result.split(oh_outer, factor=rows)
@@ -93,6 +93,7 @@ def schedule_conv2d_nchwc(group: Group, target: Target, knobs: Knobs) -> None:
     if unused:
         skip_unused(total, compute_of(total).reduce_axis[0], unused)
     _fetch_ahead(total, tile, registers, target, knobs)
+    _share_next_panels(total, tile, rows, target, knobs)
 
 
 def _run_tiles(
@@ -266,6 +267,14 @@ def _reads_of(total: Stage) -> tuple[ex.Load, ex.Load]:
     return weights, next(x for x in loads if x.indices[-1] is op.reduce_axis[-1])
 
 
+def _weights_of(total: Stage) -> Tensor:
+    op = compute_of(total)
+    loads = (n for n in walk(op.body[0]) if isinstance(n, ex.Load))
+    weights = next(x.source for x in loads if x.indices[-1] is op.axis[-1])
+    assert isinstance(weights, Tensor)
+    return weights
+
+
 def _skip_zeros(total: Stage, taps: tuple[Taps, Taps]) -> None:
     """Skip the taps of a tile that only meet padding."""
     op = total.op
@@ -355,12 +364,7 @@ def _fetch_ahead(
     op = total.op
     assert isinstance(op, ComputeOp)
     step = tile_cycles(tile.high * tile.wide, tile.vectors * registers, target)
-    weights = next(
-        load.source
-        for load in walk(op.body[0])
-        if isinstance(load, ex.Load) and load.indices[-1] is op.axis[-1]
-    )
-    assert isinstance(weights, Tensor)
+    weights = _weights_of(total)
     ic, *taps, icb = op.reduce_axis
     positions = prod(known(a) for a in (*op.axis[:1], *op.axis[2:-1]))
     size = (size_of(weights.shape) or 0) * itemsize(weights.dtype)
@@ -400,18 +404,49 @@ def _unroll_short_steps(
     weights are fetched block by block, where level 2 does not hold them, and data not at all. A
     tile of one vector loads a value for each multiply-add; written out, its loads take registers.
     """
-    op = compute_of(total)
-    ic, *taps, icb = op.reduce_axis
+    *_, icb = compute_of(total).reduce_axis
     if knobs.flag("unroll", default=vectors > 1):
         total.unroll(icb)
     size = (size_of(weights.shape) or 0) * itemsize_of(total)
     if not _is_in_memory(total, weights):
         return
-    outside = next((a for a in reversed((ic, *taps)) if int_value(a.extent) != 1), icb)
+    outside = _loop_of_lines(total, target)
     steps = 1 if outside is icb else known(icb)
     stays = 0 < size <= kept_bytes(target, 2)
     usual = 0 if stays else ceil(steps_to_memory(step * steps, target))
     _fetch(total, weights, outside, "fetch_weights", usual, knobs, pays=pays)
+
+
+def _share_next_panels(
+    total: Stage, tile: WindowTile, rows: int, target: Target, knobs: Knobs
+) -> None:
+    """Fetch the panels after these evenly while the tiles of these are computed.
+
+    The first tile to read a panel would else wait for memory, which gives less than a tile
+    multiplies by, and in the other tiles memory would be idle. Weights that stay in level 2 come
+    from there in most tiles. `rows` of tiles (0: of any image) read a panel before the next one.
+    """
+    op, weights = compute_of(total), _weights_of(total)
+    size = (size_of(weights.shape) or 0) * itemsize(weights.dtype)
+    _, oc, *places, _ = op.axis
+    down, *across = places[-2:]
+    is_one = 0 < known(down) <= tile.high and all(0 < known(a) <= tile.wide for a in across)
+    if is_one or not _is_in_memory(total, weights):
+        return
+    if knobs.flag("fetch_panel", default=size > kept_bytes(target, 2)):
+        of_band = ([down], tile.high, rows * tile.high) if rows else ([down], tile.high)
+        tiles = [of_band, *(([a], tile.wide) for a in across)]
+        loop = _loop_of_lines(total, target)
+        total.prefetch_panel(weights, loop, [oc], step=tile.vectors, tiles=tiles)
+
+
+def _loop_of_lines(total: Stage, target: Target) -> IterVar:
+    """Return the innermost loop of the sums of which an iteration reads whole lines of weights."""
+    op = compute_of(total)
+    *outer, icb = op.reduce_axis
+    if known(op.axis[-1]) * itemsize_of(total) >= target.machine.line_bytes:
+        return icb
+    return next((a for a in reversed(outer) if int_value(a.extent) != 1), icb)
 
 
 def _is_stream(size: int, positions: int, tile: WindowTile, target: Target) -> bool:
