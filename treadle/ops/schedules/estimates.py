@@ -116,7 +116,8 @@ def plain_conv_cycles(shape: PlainConvShape, target: Target) -> float:
 
     Weights come from memory once: the first strip of a tile of filters waits where its products do
     not hide that. Every tile reads a piece of each row of its inputs that its windows meet: what
-    comes from the second cache is on its way while the products of the steps before are computed.
+    comes from the second cache is on its way while the products of the steps before are computed,
+    but where vectors are put together of elements that lie apart.
     """
     lanes = target.lanes(max(32, shape.dtype_bits))
     extents = (shape.filters, shape.rows, shape.columns)
@@ -126,7 +127,9 @@ def plain_conv_cycles(shape: PlainConvShape, target: Target) -> float:
     whole = (shape.together, max(shape.rows, 1), max(shape.columns, 1))
     each = conv_tile_cycles(tile, whole, lanes, target, shape.stride)
     read = _tiles(shape, tile, lanes) * _input_cycles(shape, tile, lanes, target)
-    cycles = shape.images * groups * max(steps * each, read)
+    products = steps * each
+    waits = read if shape.stride > 1 else max(0.0, read - products)
+    cycles = shape.images * groups * (products + waits)
     strips = whole[1] * -(-whole[2] // lanes)
     first = cycles * tile.height * tile.vectors / max(1, shape.images * strips)
     weights = shape.filters * steps * shape.dtype_bits / 8
