@@ -13,6 +13,7 @@ from treadle.graph.text import call_text
 from treadle.graph.types import TensorType, tensor_type
 from treadle.ops import elementwise as ew
 from treadle.ops.conv import conv
+from treadle.ops.pool import max_pool
 from treadle.optimize.canonicalize import canonicalize
 from treadle.optimize.fuse import fuse
 from treadle.optimize.layout import choose_layouts
@@ -71,6 +72,20 @@ def test_what_follows_is_computed_on_the_row() -> None:
     made = plain(ew.add(scaled, other), params=[x, other])
     assert ranks(made, "conv", "add", "relu", "multiply") == [3, 3, 3, 3, 3]
     assert [len(c) for c in _groups(fuse(made))] == [5]
+
+
+def test_whatever_else_reads_it_first() -> None:
+    x = var("x", 1, 6, 7, 9)
+    sums = pixelwise(x, 4, 6)
+    pooled = max_pool(sums, kernel=(2, 2), strides=(2, 2))
+    made = plain(pooled, ew.add(sums, constant(4, 1, 1)), params=[x])
+    assert ranks(made, "add") == [3]
+
+
+def test_what_lies_as_in_the_model_stays_there() -> None:
+    x = var("x", 1, 6, 7, 9)
+    made = plain(pixelwise(x, 4, 6), ew.relu(x), params=[x])
+    assert ranks(made, "relu") == [4]
 
 
 def test_two_in_a_row_share_the_row() -> None:

@@ -71,7 +71,7 @@ class Values:
     """The plain and the other forms of every value of the new graph, each made when needed.
 
     Keys are nodes of the graph that is rewritten; `plain`, `blocked` and `flat` hold nodes of the
-    new one, the last those of images whose pixels are one row.
+    new one, the last those of images that were made with their pixels as one row.
     """
 
     def __init__(self, target: Target) -> None:
@@ -108,9 +108,9 @@ class Values:
 
     def as_flat(self, x: Node) -> Node:
         """Return an image [n, c, *spatial] of known sizes with its pixels as one row."""
-        if x not in self.flat:
-            self.flat[x] = reshaped(self.as_plain(x), flat_shape(tensor_type(x.type).shape))
-        return self.flat[x]
+        if x in self.flat:
+            return self.flat[x]
+        return reshaped(self.as_plain(x), flat_shape(tensor_type(x.type).shape))
 
     def as_blocked(self, x: Node) -> Blocked:
         """Return a value in blocks, packed where it is not; its channels must be known."""

@@ -31,7 +31,7 @@ def flat_call(values: Values, node: Call) -> Node | None:
 
 def _is_flat(values: Values, x: Node, shape: tuple[Dim, ...]) -> bool:
     """True for a value of a shape that a method has made with its pixels as one row."""
-    return x in values.flat and x not in values.plain and _is_whole(x, shape)
+    return x in values.flat and _is_whole(x, shape)
 
 
 def _is_whole(x: Node, shape: tuple[Dim, ...]) -> bool:
