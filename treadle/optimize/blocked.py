@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values in channel blocks: the plain and the blocked form of each, and the moves between them.
+"""Values in channel blocks: the plain and the other forms of each, and the moves between them.
 
 Blocked is [n, c/block, *spatial, block] (NCHWc: Liu et al., "Optimizing CNN Model Inference on
 CPUs", USENIX ATC 2019). Channels may lie in any order with padding lanes between them
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
@@ -59,16 +60,25 @@ class Blocked:
         return None if self.remake is None else self.remake(order)
 
 
-class Values:
-    """The plain and the blocked form of every value of the new graph, each made when needed.
+@dataclass(frozen=True, slots=True, eq=False)
+class Flat:
+    """An image whose pixels are one row: [n, c, pixels], for what does the same with each."""
 
-    Keys are nodes of the graph that is rewritten; `plain` and `blocked` hold nodes of the new one.
+    node: Node
+
+
+class Values:
+    """The plain and the other forms of every value of the new graph, each made when needed.
+
+    Keys are nodes of the graph that is rewritten; `plain`, `blocked` and `flat` hold nodes of the
+    new one, the last those of images that were made with their pixels as one row.
     """
 
     def __init__(self, target: Target) -> None:
         self.target = target
         self.plain: dict[Node, Node] = {}
         self.blocked: dict[Node, Blocked] = {}
+        self.flat: dict[Node, Node] = {}
         self.moved: dict[tuple[Node, ChannelOrder], Node] = {}
 
     def clear(self) -> None:
@@ -76,6 +86,7 @@ class Values:
         weights in memory."""
         self.plain.clear()
         self.blocked.clear()
+        self.flat.clear()
         self.moved.clear()
 
     def is_blocked(self, x: Node) -> bool:
@@ -87,11 +98,19 @@ class Values:
         if x not in self.plain and is_enlarged(x):
             assert isinstance(x, Call)
             self.plain[x] = resized(x, self.as_plain(x.args[0]))
+        elif x not in self.plain and x in self.flat:
+            self.plain[x] = reshape(self.flat[x], shape=tensor_type(x.type).shape, origin=x.origin)
         elif x not in self.plain and x not in self.blocked:
             self.plain[x] = x
         elif x not in self.plain:
             self.plain[x] = unpacked(self.blocked[x], tensor_type(x.type), x.origin)
         return self.plain[x]
+
+    def as_flat(self, x: Node) -> Node:
+        """Return an image [n, c, *spatial] of known sizes with its pixels as one row."""
+        if x in self.flat:
+            return self.flat[x]
+        return reshaped(self.as_plain(x), flat_shape(tensor_type(x.type).shape))
 
     def as_blocked(self, x: Node) -> Blocked:
         """Return a value in blocks, packed where it is not; its channels must be known."""
@@ -153,6 +172,11 @@ class Values:
             places = np.maximum(np.asarray(order.places), 0)
             plain = gather(plain, Constant.of(places.astype(np.int64)), axis=1, origin=x.origin)
         return pack_nchwc(plain, block=order.block, origin=x.origin)
+
+
+def flat_shape(shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
+    """Return the shape of an image [n, c, *spatial] of known sizes with its pixels as one row."""
+    return (*shape[:2], prod(known_sizes(shape[2:])))
 
 
 def channels_of(type_: TensorType) -> int:

@@ -22,9 +22,10 @@ from treadle.ops.conv import conv, conv_transpose
 from treadle.ops.lowered.channel_blocks import PackAttrs, unpack_nchwc
 from treadle.ops.lowered.interleave_phases import interleave_phases
 from treadle.ops.matmul import matmul
-from treadle.optimize.blocked import Blocked, Values, block_of, channels_of
+from treadle.optimize.blocked import Blocked, Flat, Values, block_of, channels_of
 from treadle.optimize.blocked_rules import blocked_call, can_carry_blocks, pointwise
 from treadle.optimize.channel_order import ChannelOrder, packed_constant
+from treadle.optimize.flat_rules import flat_call
 from treadle.optimize.methods.builtin import BUILT_IN
 from treadle.optimize.methods.convolution import FLOATS, ConvSite
 from treadle.optimize.methods.growth import grant, weight_bytes
@@ -128,6 +129,10 @@ class _Layouts:
             self._unpacked(node)
             return
         if isinstance(node, Call) and isinstance(node.type, TensorType):
+            flat = flat_call(self.values, node)
+            if flat is not None:
+                self.values.flat[node] = flat
+                return
             made = self._in_blocks(node)
             if made is not None:
                 self.values.blocked[node] = made
@@ -157,6 +162,8 @@ class _Layouts:
             self._interleave(node)
         elif isinstance(made, Blocked):
             self.values.blocked[node] = made
+        elif isinstance(made, Flat):
+            self.values.flat[node] = made.node
         else:
             self.values.plain[node] = made
 

@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -31,6 +34,30 @@ def test_a_turned_matrix_is_read_and_written_by_vectors(machine: str) -> None:
     kernel = kernel_of(TARGETS[machine], "transpose", (64, 48), perm=(1, 0))
     assert "masked.gather" not in kernel.source()
     assert "masked.scatter" not in kernel.source()
+
+
+@pytest.mark.parametrize("image", [(7, 7), (14, 14), (5, 3), (1, 40), (32, 32), (3, 4, 9)])
+def test_layouts_change_whatever_the_image(image: tuple[int, ...]) -> None:
+    check("unpack_nchwc", (2, 3, *image, 16), channels=48)
+    check("unpack_nchwc", (1, 2, *image, 8), channels=13)
+    check("pack_nchwc", (2, 48, *image), block=16)
+    check("pack_nchwc", (1, 13, *image), block=8)
+
+
+@pytest.mark.parametrize("machine", TARGETS)
+def test_rows_of_an_image_are_turned_as_one(machine: str) -> None:
+    unpack = kernel_of(TARGETS[machine], "unpack_nchwc", (1, 64, 14, 14, 16), channels=1024)
+    assert "fuse(i2, i3)" in unpack.schedule
+    pack = kernel_of(TARGETS[machine], "pack_nchwc", (1, 1024, 14, 14), block=16)
+    assert "fuse(i2, i3)" in pack.schedule
+
+
+@pytest.mark.parametrize("machine", TARGETS)
+def test_each_core_turns_a_band_where_there_are_few_channels(machine: str) -> None:
+    target = replace(TARGETS[machine], cores=4)
+    kernel = kernel_of(target, "unpack_nchwc", (1, 1, 64, 64, 16), channels=16)
+    tasks = int(re.findall(r"for task in parallel\((\d+)\)", kernel.loop_text())[0])
+    assert tasks >= 2 * 4
 
 
 @pytest.mark.parametrize("machine", TARGETS)

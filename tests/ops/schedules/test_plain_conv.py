@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from tests.ops.schedules.compiled import check
+from tests.ops.schedules.compiled import check, kernel_of
 from tests.optimize.cases import constant, var
 from tests.targets import MACHINES
 from treadle.build.compile import compile_model
@@ -16,6 +18,7 @@ from treadle.graph.text import call_text
 from treadle.ops import elementwise as ew
 from treadle.ops.conv import conv
 from treadle.ops.schedules.plain_conv import conv_tile
+from treadle.target.base import Target
 from treadle.te.knobs import Knobs
 
 PADS = {"pads_before": (1, 1), "pads_after": (1, 1)}
@@ -36,6 +39,36 @@ def test_groups(groups: int) -> None:
 def test_strides_and_dilations(strides: tuple[int, int]) -> None:
     check("conv", (1, 4, 19, 37), (5, 4, 3, 3), atol=1e-4, strides=strides)
     check("conv", (1, 4, 19, 37), (5, 4, 3, 2), atol=1e-4, dilations=(2, 3))
+
+
+@pytest.mark.parametrize("columns", [16, 100, 1000])
+@pytest.mark.parametrize("groups", [1, 3])
+def test_rows_in_bands(columns: int, groups: int) -> None:
+    check("conv", (2, 6, columns), (9, 6 // groups, 3), atol=1e-4, groups=groups)
+    check("conv_transpose", (2, 6, columns), (6, 3, 3), atol=1e-4, groups=groups)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_what_a_cache_does_not_hold_is_read_once(machine: str) -> None:
+    target = replace(MACHINES[machine], cores=1)
+    assert band_of(target, 256, target.l2_bytes // 256 // 192 * 192) < 1.0
+    assert band_of(target, 4, 480) == 1.0
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_few_filters_leave_work_for_every_core(machine: str) -> None:
+    target = replace(MACHINES[machine], cores=4)
+    assert band_of(target, 8, 960, filters=2) < 1.0
+
+
+def band_of(target: Target, channels: int, columns: int, filters: int = 64) -> float:
+    """Return the share of a row that a convolution finishes for all filters before the rest."""
+    kernel = kernel_of(target, "conv", (1, channels, columns), (filters, channels, 1))
+    (band,) = (k for k in kernel.knobs if k.name == "band")
+    value, whole = band.value, band.candidates[0]
+    assert isinstance(value, int)
+    assert isinstance(whole, int)
+    return value / whole
 
 
 def test_one_and_three_axes() -> None:
@@ -64,14 +97,22 @@ def test_transposed_groups_and_axes() -> None:
 def test_tiles_fit_the_registers(filters: int, rows: int, last: int, machine: str) -> None:
     target = MACHINES[machine]
     lanes = target.lanes(32)
-    tile = conv_tile((filters, rows, last), filters, lanes, target, Knobs())
+    tile = conv_tile((filters, rows, last), filters, 0, lanes, target, Knobs())
     columns = tile.height * tile.vectors
     assert tile.filters * columns + columns + 1 <= target.vector_registers
 
 
+@pytest.mark.parametrize("machine", MACHINES)
+def test_filters_of_a_tile_do_not_evict_each_other(machine: str) -> None:
+    target = MACHINES[machine]
+    page = target.machine.page_bytes
+    tile = conv_tile((64, 1, 3136), 64, page, target.lanes(), target, Knobs())
+    assert tile.filters <= 2 * (target.l1_bytes // page) // 3
+
+
 def test_filters_of_two_groups_are_never_in_one_tile() -> None:
     for target in MACHINES.values():
-        tile = conv_tile((30, 28, 28), 10, target.lanes(), target, Knobs())
+        tile = conv_tile((30, 28, 28), 10, 0, target.lanes(), target, Knobs())
         assert 10 % tile.filters == 0
 
 

@@ -207,3 +207,13 @@ def test_weights_that_a_method_has_made_are_in_the_layout_of_the_model(ndim: int
     expected = conv_transpose.reference(body.attrs, given, weights)
     (found,) = treadle.compile(Module(Function((x,), body, "main"), ("y",)))(given)
     np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("target", [AVX2, AVX512, NEON], ids=lambda t: t.cpu)
+@pytest.mark.parametrize(("channels", "filters", "size"), [(64, 256, 56), (24, 144, 56)])
+def test_pixels_between_plain_values_are_computed_where_they_lie(
+    channels: int, filters: int, size: int, target: Target
+) -> None:
+    x = var("x", 1, channels, size, size)
+    call = conv(x, constant(filters, channels, 1, 1), origin="pixels")
+    assert asked(call, target).choice == "plain"

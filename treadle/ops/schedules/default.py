@@ -72,7 +72,7 @@ def injective(s: Schedule, stage: Stage, target: Target, knobs: Knobs) -> None:
         return
     knobs = knobs.within(stage.name)
     lanes = lanes_of(stage, target)
-    transposition = transposed_axis(stage, s, lanes)
+    transposition = transposed_axis(stage, s, lanes, joint=True)
     if transposition is not None and knobs.flag("transpose", default=True):
         _transposed(stage, transposition, target, knobs)
         return
@@ -138,21 +138,45 @@ def _leaves_tasks(stage: Stage, axes: list[IterVar], target: Target) -> bool:
 def _transposed(stage: Stage, transposition: Transposition, target: Target, knobs: Knobs) -> None:
     """Tiles that are square, so that lowering reads and writes them by whole vectors.
 
+    Rows and columns of an image that lie behind one another, where they come from and where they
+    go to, are one axis: squares end where the image does, not where each row of it does.
+
     before: for i: for j: C[i, j] = A[j, i]
     after:  parallel for i.outer: for j.outer: for i.inner (unrolled): C[i, ramp] = A[j.., i]
     """
     op = stage.op
     assert isinstance(op, ComputeOp)
     size = knobs.option("square", transposition.size, (n for n in (4, 8) if n < transposition.size))
-    outer, inner = stage.split(transposition.axis, factor=size)
-    last_outer, last_inner = stage.split(op.axis[-1], factor=size)
-    rows = [a for a in op.axis[:-1] if a is not transposition.axis]
-    stage.reorder(*rows, outer, last_outer, inner, last_inner)
+    along, across = transposition.along, transposition.across
+    outer, inner = stage.split(_as_one(stage, along), factor=size)
+    last_outer, last_inner = stage.split(_as_one(stage, across), factor=size)
+    tasks = [*(a for a in op.axis if a not in (*along, *across)), outer]
+    if len(across) > 1:
+        band, last_outer = stage.split(last_outer, factor=_band(stage, tasks, last_outer, target))
+        tasks.append(band)
+    stage.reorder(*tasks, last_outer, inner, last_inner)
     stage.unroll(inner)
     stage.vectorize(last_inner)
-    task = stage.fuse(*rows, outer, name="task")
+    task = stage.fuse(*tasks, name="task")
     if knobs.flag("parallel", default=is_shared(size_of(op.shape), target)):
         stage.parallel(task)
+
+
+def _band(stage: Stage, tasks: Sequence[IterVar], last: IterVar, target: Target) -> int:
+    """Return the iterations of `last` for a task where `tasks` are too few for the cores.
+
+    They divide the loop: of unequal tasks a thread would find its own by a test.
+    """
+    extents = stage.extents()
+    whole = int_value(extents[last]) or 1
+    count = size_of(tuple(extents[a] for a in tasks))
+    wanted = STRIPS_PER_CORE * target.cores
+    bands = (b for b in range(1, whole + 1) if whole % b == 0)
+    return next((whole // b for b in bands if count is None or count * b >= wanted), whole)
+
+
+def _as_one(stage: Stage, axes: Sequence[IterVar]) -> IterVar:
+    return stage.fuse(*axes) if len(axes) > 1 else axes[0]
 
 
 def _wide_axis(stage: Stage, axes: list[IterVar]) -> IterVar:

@@ -12,9 +12,7 @@ from functools import lru_cache
 
 from treadle.cost.depthwise import WindowTaps, depthwise_cycles
 from treadle.cost.memory import (
-    level_cycles,
     memory_bytes_per_cycle,
-    rows_side_by_side,
     scattered_cycles,
     stream_cycles,
     weight_cycles,
@@ -117,43 +115,50 @@ def plain_conv_cycles(shape: PlainConvShape, target: Target) -> float:
     """Return the cycles of `schedule_plain_conv`.
 
     Weights come from memory once: the first strip of a tile of filters waits where its products do
-    not hide that. Every tile reads a piece of each row of its inputs that its windows meet.
+    not hide that. Every tile reads a piece of each row of its inputs that its windows meet: what
+    comes from the second cache is on its way while the products of the steps before are computed,
+    but where vectors are put together of elements that lie apart.
     """
     lanes = target.lanes(max(32, shape.dtype_bits))
     extents = (shape.filters, shape.rows, shape.columns)
-    tile = conv_tile(extents, shape.together, lanes, target, Knobs())
-    whole = (shape.together, max(shape.rows, 1), max(shape.columns, 1))
     groups, steps = shape.filters // shape.together, shape.inputs * shape.positions
+    row_bytes = steps * shape.dtype_bits // 8
+    tile = conv_tile(extents, shape.together, row_bytes, lanes, target, Knobs())
+    whole = (shape.together, max(shape.rows, 1), max(shape.columns, 1))
     each = conv_tile_cycles(tile, whole, lanes, target, shape.stride)
-    cycles = shape.images * groups * (steps * each + _input_cycles(shape, tile, lanes, target))
+    read = _tiles(shape, tile, lanes) * _input_cycles(shape, tile, lanes, target)
+    products = steps * each
+    waits = read if shape.stride > 1 else max(0.0, read - products)
+    cycles = shape.images * groups * (products + waits)
     strips = whole[1] * -(-whole[2] // lanes)
     first = cycles * tile.height * tile.vectors / max(1, shape.images * strips)
     weights = shape.filters * steps * shape.dtype_bits / 8
     return cycles + max(0.0, weights / memory_bytes_per_cycle(target) - first)
 
 
-def _input_cycles(shape: PlainConvShape, tile: ConvTile, lanes: int, target: Target) -> float:
-    """Return the cycles in which tiles wait for what does not stay in the first cache.
-
-    Inputs, whose rows lie apart; and weights, one of each filter at a time, where lines of so many
-    filters evict each other before the next step.
-    """
-    itemsize = shape.dtype_bits // 8
-    columns = min(tile.vectors * lanes, max(shape.columns, 1))
-    piece = tile.height * columns * shape.stride * itemsize
-    plane = max(shape.rows, 1) * max(shape.columns, 1) * shape.stride * itemsize
-    rows = shape.inputs * shape.positions // shape.along
-    tiles = (
+def _tiles(shape: PlainConvShape, tile: ConvTile, lanes: int) -> int:
+    """Return the tiles of the results that read the same channels of an image."""
+    return (
         -(-shape.together // tile.filters)
         * -(-max(shape.rows, 1) // tile.height)
-        * -(-max(shape.columns, 1) // columns)
+        * -(-max(shape.columns, 1) // _columns(shape, tile, lanes))
     )
-    weights = shape.inputs * shape.positions * itemsize
-    lines = shape.inputs * shape.positions * target.machine.line_bytes
-    read = scattered_cycles(rows, plane, piece, target)
-    if tile.filters > rows_side_by_side(weights, target):
-        read += level_cycles(tile.filters * lines, 2, target)
-    return tiles * read
+
+
+def _columns(shape: PlainConvShape, tile: ConvTile, lanes: int) -> int:
+    return min(tile.vectors * lanes, max(shape.columns, 1))
+
+
+def _input_cycles(shape: PlainConvShape, tile: ConvTile, lanes: int, target: Target) -> float:
+    """Return the cycles in which a tile's inputs come from the second cache, 0 from the first.
+
+    Their rows lie apart.
+    """
+    itemsize = shape.dtype_bits // 8
+    piece = tile.height * _columns(shape, tile, lanes) * shape.stride * itemsize
+    plane = max(shape.rows, 1) * max(shape.columns, 1) * shape.stride * itemsize
+    rows = shape.inputs * shape.positions // shape.along
+    return scattered_cycles(rows, plane, piece, target)
 
 
 @dataclass(frozen=True, slots=True)

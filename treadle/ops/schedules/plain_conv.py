@@ -11,8 +11,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
+from treadle.cost.forks import unevenness
+from treadle.cost.memory import (
+    filled_bytes,
+    kept_bytes,
+    level_cycles,
+    memory_bytes_per_cycle,
+    rows_side_by_side,
+)
 from treadle.cost.registers import (
     cycles_with_bodies,
+    fma_cycles,
     loads_of_vector,
     parts_of,
     tile_steps,
@@ -27,6 +36,7 @@ from treadle.ops.schedules.stages import (
     inline_movement,
     inline_tail,
     is_shared,
+    itemsize_of,
     known,
     lanes_of,
     live_stages,
@@ -100,7 +110,8 @@ def _compute_inside(result: Stage, sums: Stage, group: Group, target: Target, kn
     n, oc, *rows, last = op.axis
     height = known(rows[-1]) if rows else 1
     extents = (known(oc), height, known(last))
-    tile = conv_tile(extents, _filters(op, group), lanes, target, knobs)
+    row_bytes = prod(known(a) for a in compute_of(sums).reduce_axis) * itemsize_of(sums)
+    tile = conv_tile(extents, _filters(op, group), row_bytes, lanes, target, knobs)
     oc_outer, oc_inner = result.split(oc, factor=tile.filters)
     outer, strip = result.split(last, factor=tile.vectors * lanes)
     vector, lane = result.split(strip, factor=lanes)
@@ -109,8 +120,13 @@ def _compute_inside(result: Stage, sums: Stage, group: Group, target: Target, kn
         row, row_inner = result.split(rows.pop(), factor=tile.height)
         rows.append(row)
         inside.insert(1, row_inner)
-    result.reorder(n, oc_outer, *rows, outer, *inside, lane)
-    fused = result.fuse(n, oc_outer, *rows, name="task")
+    tasks = [n, oc_outer, *rows]
+    if not rows and known(last) > tile.vectors * lanes:
+        size = _strips_per_band(sums, tile, lanes, _filters(op, group), target, knobs)
+        band, outer = result.split(outer, factor=size)
+        tasks = [n, band, oc_outer]
+    result.reorder(*tasks, outer, *inside, lane)
+    fused = result.fuse(*tasks, name="task")
     if knobs.flag("parallel", default=is_shared(_work(op, sums), target)):
         result.parallel(fused)
     for axis in inside:
@@ -118,6 +134,40 @@ def _compute_inside(result: Stage, sums: Stage, group: Group, target: Target, kn
     result.vectorize(lane)
     sums.compute_at(result, outer)
     split_accumulators(sums, lanes)
+
+
+def _strips_per_band(
+    sums: Stage, tile: ConvTile, lanes: int, filters: int, target: Target, knobs: Knobs
+) -> int:
+    """Return knob "band": the strips of a row to finish for all filters before the next ones.
+
+    A band's input is read once per tile of the `filters` that read the same one, all weights once
+    per band: what fits a cache costs nothing to read again from there. Few bands of few tiles are
+    no even shares for the cores.
+    """
+    op = compute_of(sums)
+    size, (n, every, last) = itemsize_of(sums), (known(a) for a in op.axis)
+    terms = prod(known(a) for a in op.reduce_axis)
+    strips = -(-last // (tile.vectors * lanes))
+    weights = filters * terms * size
+    source = known(op.reduce_axis[0]) * last * size
+    passes = -(-filters // tile.filters)
+    jobs = n * -(-every // tile.filters)
+    products = fma_cycles(n * every * terms * -(-last // lanes), target)
+
+    def moved(bands: int, room: int) -> float:
+        held = source / bands + weights / passes
+        reads = source * (1 if held <= room else passes)
+        return reads + weights * (1 if weights <= room else bands)
+
+    def cost(band: int) -> tuple[float, int]:
+        bands = strips // band
+        far = moved(bands, kept_bytes(target, 2)) / memory_bytes_per_cycle(target)
+        near = level_cycles(moved(bands, filled_bytes(target, 1)), 2, target)
+        shares = unevenness(max(1, jobs) * bands, target)
+        return products * shares + far + near, -band
+
+    return knobs.pick("band", [b for b in range(strips, 0, -1) if strips % b == 0], cost=cost)
 
 
 def _work(op: ComputeOp, sums: Stage) -> int | None:
@@ -141,20 +191,27 @@ class ConvTile:
 
 
 def conv_tile(
-    extents: tuple[int, int, int], filters: int, lanes: int, target: Target, knobs: Knobs
+    extents: tuple[int, int, int],
+    filters: int,
+    row_bytes: int,
+    lanes: int,
+    target: Target,
+    knobs: Knobs,
 ) -> ConvTile:
     """Return the tile with the fewest cycles; short rows are tiled several at a time.
 
     `extents` are the filters, rows and columns of the result (0 where symbolic); `filters` of them
-    read the same input, others are never in one tile.
+    read the same input, others are never in one tile. Nor are more whose weights, `row_bytes` of
+    each, stay side by side in the first cache.
     """
     every, rows, last = extents
     vectors = max(1, -(-last // lanes)) if last else 2
+    most = min(filters, rows_side_by_side(row_bytes, target)) if row_bytes else filters
     candidates = [
         ConvTile(f, h, v)
         for v in range(1, min(vectors, TILE_VECTORS) + 1)
         for h in (range(1, min(rows, TILE_VECTORS // v) + 1) if v == vectors else (1,))
-        for f in range(1, min(filters, (target.vector_registers - 1) // (v * h) - 1) + 1)
+        for f in range(1, min(most, (target.vector_registers - 1) // (v * h) - 1) + 1)
         if every == filters or filters % f == 0
     ]
     whole = (filters, max(rows, 1), last or vectors * lanes)

@@ -265,50 +265,94 @@ def _flat_tail(load: ex.Load) -> tuple[list[Expr], list[Expr]]:
 
 @dataclass(frozen=True, slots=True)
 class Transposition:
-    """Reads run along `axis` while writes run along the last: square tiles of `size` pay."""
+    """Reads run along the axes `along` while writes run along `across`: squares of `size` pay.
 
-    axis: IterVar
+    Each are neighbours that can be fused; `axis` is the last that reads run along.
+    """
+
+    along: tuple[IterVar, ...]
+    across: tuple[IterVar, ...]
     size: int
+
+    @property
+    def axis(self) -> IterVar:
+        """The axis along which what is read lies side by side."""
+        return self.along[-1]
 
 
 def transposed_axis(
-    stage: Stage, s: Schedule, lanes: int, *, least: int | None = None
+    stage: Stage, s: Schedule, lanes: int, *, least: int | None = None, joint: bool = False
 ) -> Transposition | None:
     """Return the axis along which a stage's reads are neighbours in memory, if not the last.
 
     The axis may stand alone or as `axis % block` (a blocked layout): then tiles divide the block.
-    `least` is how long the last axis is at least where that is not known.
+    `least` is how long the last axis is at least where that is not known. `joint`: it comes with
+    the axes before it that lie in memory as one with it, and so does the last.
     """
     op = stage.op
     assert isinstance(op, ComputeOp)
     if len(op.axis) < 2 or is_guarded(stage):
         return None
     last = op.axis[-1]
-    found: list[Transposition] = []
-    for body in _inlined(stage, s):
-        for n in loads(body):
-            if isinstance(n.source, Tensor) and n.indices:
-                transposition = _transposition_of(n, op.axis, lanes)
-                if transposition is not None and any(last in i.leaves for i in n.indices):
-                    found.append(transposition)
-    if not found or any(t.axis is not found[0].axis for t in found):
+    reads = [
+        n
+        for body in _inlined(stage, s)
+        for n in loads(body)
+        if isinstance(n.source, Tensor) and n.indices
+    ]
+    found = [
+        side
+        for n in reads
+        if (side := _side_of(n, op.axis, lanes)) and any(last in i.leaves for i in n.indices)
+    ]
+    if not found or any(axis is not found[0][0] for axis, _ in found):
         return None
-    size = min(t.size for t in found)
-    extents = (found[0].axis.extent, last.extent if least is None else least)
-    shortest = min((e for e in map(int_value, extents) if e is not None), default=size)
+    ends = (found[0][0], last)
+    along, across = (_run_to(a, op.axis, reads) if joint else (a,) for a in ends)
+    lengths = [size_of(tuple(a.extent for a in along))]
+    lengths.append(size_of(tuple(a.extent for a in across)) if least is None else least)
+    size = min(side for _, side in found)
+    shortest = min((e for e in lengths if e is not None), default=size)
     while size > shortest:
         size //= 2
-    return Transposition(found[0].axis, size) if size >= SIDES[0] else None
+    return Transposition(along, across, size) if size >= SIDES[0] else None
 
 
-def _transposition_of(load: ex.Load, axes: tuple[IterVar, ...], lanes: int) -> Transposition | None:
+def _side_of(load: ex.Load, axes: tuple[IterVar, ...], lanes: int) -> tuple[IterVar, int] | None:
+    """Return the axis that a read runs along, and the largest square of it; None for the last."""
     for atom, factor in steps_in_memory(load).items():
         axis, block = atom, lanes
         if isinstance(atom, ex.Binary) and atom.op == "floormod":
             axis, block = atom.a, int_value(atom.b) or 1
         if factor == 1 and isinstance(axis, IterVar) and axis in axes[:-1]:
-            return Transposition(axis, min(lanes, block & -block))
+            return axis, min(lanes, block & -block)
     return None
+
+
+def _run_to(
+    axis: IterVar, axes: tuple[IterVar, ...], reads: Sequence[ex.Load]
+) -> tuple[IterVar, ...]:
+    """Return the axes that end with `axis` and that every read takes as if they were one."""
+    first = last = axes.index(axis)
+    while first > 0 and all(_are_joint(axes[first - 1], axes[first], n) for n in reads):
+        first -= 1
+    return axes[first : last + 1]
+
+
+def _are_joint(outer: IterVar, inner: IterVar, load: ex.Load) -> bool:
+    """True where a read has two axes of known extents as neighbours, or neither of them."""
+    if not known(outer) or not known(inner):
+        return False
+    using = [k for k, i in enumerate(load.indices) if outer in i.leaves or inner in i.leaves]
+    if not using:
+        return True
+    k, shape = using[0], load.source.shape
+    return (
+        using == [k, k + 1]
+        and load.indices[k] is outer
+        and load.indices[k + 1] is inner
+        and int_value(shape[k + 1]) == known(inner)
+    )
 
 
 def _inlined(stage: Stage, s: Schedule) -> tuple[Expr, ...]:

@@ -17,7 +17,7 @@ from treadle.errors import ChoiceError
 from treadle.graph.nodes import Call, Node, with_operands
 from treadle.graph.operator import Operator
 from treadle.graph.text import call_text
-from treadle.optimize.blocked import Blocked, Values
+from treadle.optimize.blocked import Blocked, Flat, Values
 from treadle.optimize.methods.phases import Phased
 from treadle.optimize.methods.shared import Shared
 from treadle.passes import Candidate, decided
@@ -127,14 +127,15 @@ class Method(Generic[S]):
 
     applies(site) -> None where it can compute the call; else a sentence for a person why not
     estimate(site) -> cycles of one core for all the work; asked only where it applies
-    build(site) -> the result: a plain node, a value in channel blocks, or the phases of one
+    build(site) -> the result: a plain node, a value in channel blocks, one whose pixels are one
+        row, or the phases of one
     """
 
     name: str
     operator: Operator[Any]
     applies: Callable[[S], str | None]
     estimate: Callable[[S], float]
-    build: Callable[[S], Node | Blocked | Phased]
+    build: Callable[[S], Node | Blocked | Flat | Phased]
     worthwhile: Callable[[S], float] = _any_gain
     """worthwhile(site) -> the share of another method's cycles that it may take at most, below 1
     where more must be gained than time: for larger rounding errors, for larger weights."""
