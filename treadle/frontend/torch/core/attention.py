@@ -20,6 +20,7 @@ from treadle.frontend.torch.node import AtenNode, aten, sum_dtype
 from treadle.graph.nodes import Constant, Node
 from treadle.graph.types import product_of
 from treadle.ops import elementwise as ew
+from treadle.ops import reduce as reductions
 
 
 @aten("scaled_dot_product_attention")
@@ -68,11 +69,25 @@ def _attention(
     wide = sum_dtype(element_type(given[0]))  # scores of halves would lose what tells keys apart
     q, k, v = (_with_heads(converted(t, wide)) for t in given)
     k, v = (_repeated(t, dims_of(q)[1]) for t in (k, v))
-    if is_causal and dims_of(q)[2] != dims_of(k)[2]:
-        raise ModelError("causal attention of more keys than queries is not supported")
     added = [] if mask is None else [_added(mask, q)]
-    made = attended(q, k, v, scale=scale, added=added, causal=is_causal)
+    made = attended(q, k, v, scale=scale, added=added, causal=is_causal, ahead=0)
+    for term in added:
+        made = _without_blind(made, term)
     return converted(reshaped(made, node.dims(0)), node.dtype(0))
+
+
+def _without_blind(made: Node, added: Node) -> Node:
+    """Return attention with zeros where a query sees no key, as what is added to scores says.
+
+    The softmax of nothing but minus infinity would be no number.
+    """
+    lowest = scalar_like(float("-inf"), added)
+    if isinstance(added, Constant) and (added.value.max(-1) > float("-inf")).all():
+        return made
+    sees = ew.not_equal(
+        reductions.max_(added, axes=(len(dims_of(added)) - 1,), keepdims=True), lowest
+    )
+    return ew.where(sees, made, scalar_like(0, made))
 
 
 def _with_heads(x: Node) -> Node:
