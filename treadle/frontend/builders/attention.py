@@ -36,7 +36,7 @@ def attended(
     k: Node,
     v: Node,
     *,
-    scale: float | None = None,
+    scale: float | Node | None = None,
     added: Sequence[Node] = (),
     causal: bool = False,
     ahead: Dim | None = None,
@@ -48,7 +48,7 @@ def attended(
     that the last query sees the last key.
     """
     scores: Node = matmul.matmul(q, transposed(k, (0, 1, 3, 2)))
-    scores = elementwise.multiply(scores, _factor(q) if scale is None else scalar_like(scale, q))
+    scores = elementwise.multiply(scores, _factor(q, scale))
     for term in added:
         scores = elementwise.add(scores, converted(term, element_type(scores)))
     if causal:
@@ -57,8 +57,10 @@ def attended(
     return matmul.matmul(norm.softmax(scores, axis=3), v)
 
 
-def _factor(q: Node) -> Node:
-    """Return 1 / sqrt(size) for [..., size], which a run may decide."""
+def _factor(q: Node, scale: float | Node | None) -> Node:
+    """Return a scale as a scalar: 1 / sqrt(size) for [..., size], which a run may decide."""
+    if scale is not None:
+        return scale if isinstance(scale, Node) else scalar_like(scale, q)
     (size,) = dims_of(q)[-1:]
     if isinstance(size, int):
         return scalar_like(1.0 / sqrt(size), q)

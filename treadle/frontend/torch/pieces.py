@@ -91,12 +91,19 @@ def _try_input(reader: Reader, node: fx.Node) -> None:
         if isinstance(known, torch.SymInt):
             reader.symbols.add_input_size(known)
             reader.set_value(node, reader.symbols.dim(known))
+        elif isinstance(known, torch.SymFloat):
+            reader.set_value(node, _fraction(node))
         elif isinstance(known, (int, float)):
             reader.set_value(node, known)
         elif isinstance(known, torch.Tensor):
             reader.add_input(node, node.name)
     except ModelError:
         pass
+
+
+def _fraction(node: fx.Node) -> Var:
+    """Return the input that a number is which is no whole one."""
+    return Var(node.name, TensorType((), "float64"), node.name)
 
 
 def is_size(node: fx.Node) -> bool:
@@ -222,9 +229,7 @@ class _PieceImport:
             self._add_tensor(node)
         for node in self._piece.inputs:
             if is_size(node):
-                known = node.meta["val"]
-                value = known if isinstance(known, float) else self._reader.symbols.dim(known)
-                self._reader.set_value(node, value)
+                self._reader.set_value(node, self._number(node))
         for node in self._piece.nodes:
             self._reader.read(node)
         return self._finished()
@@ -247,6 +252,16 @@ class _PieceImport:
         self._params.append(param)
         self._inputs.append(self._sizes[symbol])
         self._orders.append(())
+
+    def _number(self, node: fx.Node) -> Any:
+        """Return a number that torch gives: a size; if it is no whole one, an input of its own."""
+        known = node.meta["val"]
+        if not isinstance(known, torch.SymFloat):
+            return self._reader.symbols.number(known)
+        self._params.append(_fraction(node))
+        self._inputs.append(node)
+        self._orders.append(())
+        return self._params[-1]
 
     def _add_tensor(self, node: fx.Node) -> None:
         """Add an input; a run checks sizes of it that come from sizes which are inputs too."""
@@ -298,7 +313,7 @@ def symbols_in(piece: Piece) -> list[sympy.Symbol]:
 def _sizes_in(value: object) -> Iterable[Any]:
     if isinstance(value, torch.Tensor):
         yield from value.shape
-    elif isinstance(value, torch.SymInt):
+    elif isinstance(value, (torch.SymInt, torch.SymFloat)):
         yield value
     elif isinstance(value, (tuple, list)):
         for part in value:

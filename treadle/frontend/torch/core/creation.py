@@ -43,12 +43,16 @@ def scalar_tensor(node: AtenNode, value: Operand, **_kind: object) -> Node:
 
 
 @aten("_local_scalar_dense")
-def item(node: AtenNode, x: Node) -> Dim:
+def item(node: AtenNode, x: Node) -> Dim | Node:
     """Convert the number in a tensor (Tensor.item), which may be a size from then on."""
+    if isinstance(node.result, torch.SymFloat):
+        value = converted(reshaped(x, ()), "float64")
+        node.symbols.bind_fraction(expression_of(node.result), value)
+        return value
     if not isinstance(node.result, torch.SymInt):
         raise ModelError(
-            "a number in a tensor that is no integer is not supported",
-            hint="compute with the tensor itself instead of its item()",
+            "a truth value in a tensor that decides is not supported",
+            hint="compute with the tensor itself instead of its item(), or use torch.cond",
         )
     size = measured(converted(reshaped(x, ()), "int64"), node.result, node.measure)
     node.symbols.bind(expression_of(node.result), size)
