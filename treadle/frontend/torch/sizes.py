@@ -138,7 +138,11 @@ class Symbols:
             return int(size)
         if not isinstance(size, torch.SymInt):
             raise ModelError(f"the number {size}, which a run computes, is no size")
-        return normal_size(self._converted(expression_of(size)))
+        return self.dim_of(expression_of(size))
+
+    def dim_of(self, expression: sympy.Basic) -> Dim:
+        """Return an expression of sizes as one of the graph. Raises: ModelError as `dim`."""
+        return normal_size(self._converted(expression))
 
     def _converted(self, expression: sympy.Basic) -> Dim:
         if expression in self._known:
