@@ -27,6 +27,9 @@ FUNCTIONS = {
         x, scale_factor=0.37, mode="bilinear", recompute_scale_factor=True
     ),
     "antialiased": lambda x: interpolate(x, scale_factor=0.5, mode="bilinear", antialias=True),
+    "windows that overlap": torch.nn.AdaptiveAvgPool2d((3, None)),
+    "maxima of such windows": torch.nn.AdaptiveMaxPool2d((2, 4)),
+    "windows of open number": lambda x: interpolate(x, scale_factor=0.4, mode="area"),
     "nothing but a size": lambda x: torch.full((3,), x.shape[2]) + x.mean(),
 }
 
@@ -36,7 +39,7 @@ def test_numbers_made_of_open_sizes(name: str) -> None:
     module, free = as_module(FUNCTIONS[name]), torch.export.Dim.DYNAMIC
     shapes = (({2: free, 3: free},),)
     exe = treadle.compile(module, (torch.randn(1, 3, 10, 14),), dynamic_shapes=shapes)
-    for height, width in ((10, 14), (13, 9), (31, 22)):
+    for height, width in ((10, 14), (13, 9), (31, 22), (3, 3)):
         x = torch.randn(1, 3, height, width)
         found = torch.from_dlpack(exe.run([x])[0])
         torch.testing.assert_close(found, module(x), rtol=1e-5, atol=1e-5)
