@@ -482,3 +482,10 @@ def test_fractions_of_open_sizes_leave_nothing_to_torch(function: Any) -> None:
     for shape in ((2, 3, 9, 13), (3, 2, 12, 16)):
         x = torch.randn(shape)
         assert_close(fast(x), function(x))
+
+
+@pytest.mark.usefixtures("whole")
+def test_a_window_is_a_constant() -> None:
+    fast = compiled(lambda x: x * torch.hamming_window(9), fullgraph=True)
+    x = torch.randn(2, 9)
+    assert_close(fast(x), x * torch.hamming_window(9))
