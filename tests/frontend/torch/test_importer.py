@@ -139,6 +139,15 @@ def test_selections_whose_size_depends_on_data() -> None:
             np.testing.assert_array_equal(found.numpy(), wanted.numpy())
 
 
+def test_rows_are_repeated_as_often_as_data_say() -> None:
+    def lengthened(x: Any, times: Any) -> list[Any]:
+        known = torch.repeat_interleave(x, times, dim=1, output_size=6)
+        return [torch.repeat_interleave(x, times, dim=1), torch.repeat_interleave(times), known]
+
+    for times in ([2, 0, 3, 1], [0, 0, 0, 6]):
+        assert_agrees(lengthened, torch.randn(2, 4, 3), torch.tensor(times))
+
+
 def test_an_error_names_the_node_its_types_and_the_line() -> None:
     class Turned(nn.Module):  # type: ignore[misc]
         def forward(self, x: Any) -> Any:
