@@ -176,6 +176,18 @@ def test_a_module_that_torch_cannot_export_says_why() -> None:
         treadle.from_torch(as_module(branching), torch.zeros(3))
 
 
+def test_dimensions_that_do_not_fit_are_told_with_those_that_do() -> None:
+    def branching(x: Any) -> Any:
+        return x * 2 if x.shape[0] > 8 else x
+
+    shapes = (({0: torch.export.Dim("rows")},),)
+    with pytest.raises(treadle.TreadleError, match="Not all values of rows") as error:
+        treadle.compile(as_module(branching), (torch.zeros(4, 2),), dynamic_shapes=shapes)
+    assert error.value.hint == (
+        "change dynamic_shapes as torch suggests: rows = Dim('rows', max=8)"
+    )
+
+
 def test_training_mode_is_noted() -> None:
     from treadle.build.compile import Report
 
