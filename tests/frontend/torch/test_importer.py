@@ -11,6 +11,7 @@ import pytest
 
 import treadle
 from tests.frontend.torch.programs import as_module, assert_agrees
+from treadle.cli.main import main
 from treadle.graph.nodes import Constant, topological
 from treadle.graph.types import TensorType
 
@@ -339,3 +340,13 @@ def test_inference_mode_changes_nothing(place: str) -> None:
     (found,) = exe.run([x.numpy()])
     with torch.inference_mode():
         np.testing.assert_allclose(found.numpy(), module(x).numpy(), atol=1e-6)
+
+
+def test_the_command_checks_what_it_makes_of_a_program(tmp_path: Path) -> None:
+    free = torch.export.Dim("rows")
+    program = torch.export.export(
+        torch.nn.Linear(3, 2), (torch.zeros(4, 3),), dynamic_shapes=({0: free},)
+    )
+    path = tmp_path / "linear.pt2"
+    torch.export.save(program, path)
+    assert main(["compile", str(path), "-o", str(tmp_path / "linear.tar"), "--check"]) == 0

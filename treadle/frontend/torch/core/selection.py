@@ -22,8 +22,8 @@ from treadle.frontend.torch.node import AtenNode, aten, operand
 from treadle.graph.broadcasting import common_shape
 from treadle.graph.nodes import Node, TupleItem
 from treadle.graph.types import Dim, product_of
-from treadle.ops import elementwise as ew
 from treadle.ops import cumulative, search, select
+from treadle.ops import elementwise as ew
 
 
 @aten("nonzero")
