@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -30,6 +31,11 @@ FUNCTIONS = {
     "windows that overlap": torch.nn.AdaptiveAvgPool2d((3, None)),
     "maxima of such windows": torch.nn.AdaptiveMaxPool2d((2, 4)),
     "windows of open number": lambda x: interpolate(x, scale_factor=0.4, mode="area"),
+    "cut towards zero": lambda x: x.sum() * math.trunc((x.shape[2] - 12) / 2),
+    "what may be below zero": lambda x: x.sum() * math.trunc(0.1 * (x.shape[2] - 12)),
+    "rounded down and up": lambda x: (
+        x.sum() * math.floor((5 - x.shape[2]) / 2) + math.ceil((5 - x.shape[3]) / 2)
+    ),
     "nothing but a size": lambda x: torch.full((3,), x.shape[2]) + x.mean(),
 }
 

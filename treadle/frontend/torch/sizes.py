@@ -16,13 +16,13 @@ import torch
 from torch.utils._sympy import functions
 
 from treadle.errors import ModelError
+from treadle.expr.nodes import Expr, convert, maximum, minimum
 from treadle.expr.nodes import Var as SizeVar
-from treadle.expr.nodes import convert, maximum, minimum
 from treadle.frontend.builders.basic import converted
 from treadle.frontend.builders.dynamic_operands import MeasuredSizes
 from treadle.frontend.symbolic import sizes_node
 from treadle.graph.nodes import Constant, Node
-from treadle.graph.types import Dim, normal_size
+from treadle.graph.types import Dim, known_true, normal_size
 from treadle.limits import SCALE_DENOMINATOR
 from treadle.ops import elementwise
 
@@ -168,15 +168,26 @@ class Symbols:
         return reduce(operation, map(self._converted, expression.args))
 
     def _rounded(self, expression: sympy.Basic) -> Dim:
-        """Return a fraction of sizes, rounded; fractions of sizes are not below 0."""
-        quotient = _quotient(expression.args[0])
+        """Return a fraction of sizes, rounded."""
+        (fraction,) = expression.args
+        quotient = _quotient(fraction)
         if quotient is not None and type(expression) in _EXACTLY:
-            above = self._converted(quotient[0])
-            return _EXACTLY[type(expression)](above, quotient[1])
-        value = converted(self._scalar(expression.args[0]), "float64")
+            above = normal_size(self._converted(quotient[0]))
+            return _EXACTLY[type(expression)](convert(above), quotient[1])
+        value = converted(self._scalar(fraction), "float64")
         whole = converted(_ROUNDED[type(expression)](value), "int64")
-        self._known[expression] = self.computed.measure(whole)
+        self._known[expression] = self._measured(whole, _is_nonnegative(fraction))
         return self._known[expression]
+
+    def _measured(self, whole: Node, is_size: bool) -> Dim:
+        """Return the number in an int64 scalar; one that may be below 0 is made of two sizes."""
+        if is_size:
+            return self.computed.measure(whole)
+        above, below = (
+            self.computed.measure(elementwise.maximum(v, Constant.of(0, "int64")))
+            for v in (whole, elementwise.negative(whole))
+        )
+        return convert(above) - below
 
     # ---- scalars ---------------------------------------------------------------------------------
 
@@ -231,12 +242,19 @@ _ROUNDED: dict[type, Callable[[Node], Node]] = {
 }
 """Whole numbers made of others."""
 
-_EXACTLY: dict[type, Callable[[Dim, int], Dim]] = {
-    functions.TruncToInt: lambda a, b: a // b,
+_EXACTLY: dict[type, Callable[[Expr, int], Dim]] = {
+    functions.TruncToInt: lambda a, b: _towards_zero(a, b),
     functions.FloorToInt: lambda a, b: a // b,
     functions.CeilToInt: lambda a, b: (a + (b - 1)) // b,
 }
-"""The same of a / b for a of at least 0."""
+"""The same of a / b."""
+
+
+def _towards_zero(a: Expr, b: int) -> Dim:
+    if known_true(a >= 0):
+        return a // b
+    return maximum(a, 0) // b - maximum(-a, 0) // b
+
 
 _OF_TWO: dict[str, Callable[[Node, Node], Node]] = {
     "Add": elementwise.add,
@@ -264,6 +282,16 @@ _OF_ONE: dict[str, Callable[[Node], Node]] = {
 def _is_rounded(expression: sympy.Basic) -> bool:
     """True for a whole number that is rounded from another."""
     return type(expression) in _ROUNDED
+
+
+def _is_nonnegative(expression: sympy.Basic) -> bool:
+    """True for a number that is certainly not below 0."""
+    if expression.is_nonnegative:
+        return True
+    name = type(expression).__name__
+    if name not in _OF_TWO and name not in ("ToFloat", "OpaqueUnaryFn_sqrt"):
+        return False
+    return all(map(_is_nonnegative, expression.args))
 
 
 def _quotient(expression: sympy.Basic) -> tuple[sympy.Basic, int] | None:
