@@ -300,6 +300,14 @@ def test_checks_of_numbers_that_data_decide_are_left_out() -> None:
     assert_agrees(function, torch.randn(2, 5), torch.tensor([3, 5]))
 
 
+def test_checks_in_an_order_are_left_out() -> None:
+    def solved(x: Any, y: Any) -> list[Any]:
+        positive = x @ x.mT + torch.eye(4)
+        return [torch.linalg.solve(positive, y), torch.linalg.cholesky(positive)]
+
+    assert_agrees(solved, torch.randn(4, 4), torch.randn(4, 2))
+
+
 def test_a_number_in_a_tensor_may_be_a_size() -> None:
     def counted(x: Any, count: Any) -> Any:
         size = count.item()

@@ -91,7 +91,9 @@ class _Import:
         return [*results[:at], made, *results[at + 1 :]]
 
     def _add_input(self, node: fx.Node, spec: InputSpec, changed: set[str | None]) -> None:
-        if isinstance(spec.arg, ConstantArgument):
+        if spec.kind is InputKind.TOKEN:
+            self._reader.set_value(node, None)  # says in which order checks are called
+        elif isinstance(spec.arg, ConstantArgument):
             self._reader.set_value(node, spec.arg.value)
         elif spec.kind in _WEIGHTS and spec.target not in changed:
             value = self._weight(spec)

@@ -24,7 +24,7 @@ from treadle.expr.nodes import Var as SizeVar
 from treadle.frontend.builders.basic import dims_of, transposed
 from treadle.frontend.builders.closure import anchored
 from treadle.frontend.builders.dynamic_operands import MeasuredSizes
-from treadle.frontend.torch.core.checks import CHECKS
+from treadle.frontend.torch.core.checks import is_check
 from treadle.frontend.torch.diagnostics import target_name
 from treadle.frontend.torch.reader import Reader, graph_of
 from treadle.frontend.torch.sizes import expression_of, measured, symbols_of
@@ -108,19 +108,10 @@ def _fraction(node: fx.Node) -> Var:
 
 def is_size(node: fx.Node) -> bool:
     """True for a node about sizes, which torch runs by itself: a number, or a check of one."""
-    if node.op == "call_function" and _is_check(node):
+    if node.op == "call_function" and is_check(node):
         return True
     kinds = (torch.SymInt, torch.SymFloat, torch.SymBool, int, float, bool)
     return isinstance(node.meta.get("val"), kinds)
-
-
-def _is_check(node: fx.Node) -> bool:
-    """True for a check, for one that is called in an order with others, and for its results."""
-    if node.target is operator.getitem:
-        source = node.args[0]
-        return isinstance(source, fx.Node) and source.op == "call_function" and _is_check(source)
-    is_ordered = target_name(node) == "with_effects"
-    return (str(node.args[1]) if is_ordered else target_name(node)) in CHECKS
 
 
 # ---- pieces --------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from treadle.frontend.builders.dynamic_operands import MeasuredSizes
 from treadle.frontend.importer import Folder, UnsupportedList, stamp_origin
 from treadle.frontend.symbolic import sizes_node
 from treadle.frontend.torch.control import CONTROL
+from treadle.frontend.torch.core.checks import is_check
 from treadle.frontend.torch.diagnostics import placed, target_name
 from treadle.frontend.torch.families import FAMILIES
 from treadle.frontend.torch.node import AtenNode, ConvertFn, Result, converter_of
@@ -94,6 +95,8 @@ class Reader:
             self._values[node] = self._converted(node)
 
     def _converted(self, node: fx.Node) -> Value:
+        if is_check(node):
+            return None  # where it does not hold, results are not numbers
         if node.target is operator.getitem:
             source, index = node.args
             return self.value(source)[index]
@@ -256,7 +259,7 @@ def raise_if_unsupported(nodes: Iterable[fx.Node], at: str) -> None:
     """Raise UnsupportedOperators that lists every operator of a program without a converter."""
     missing = UnsupportedList()
     for node in nodes:
-        if node.op != "call_function" or node.target is operator.getitem:
+        if node.op != "call_function" or node.target is operator.getitem or is_check(node):
             continue
         name = target_name(node)
         is_size = isinstance(node.meta.get("val"), (*_NUMBERS, torch.SymBool))
