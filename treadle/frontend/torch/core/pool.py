@@ -18,7 +18,7 @@ from treadle.frontend.builders.basic import (
 from treadle.frontend.builders.windows import Window, window_of
 from treadle.frontend.torch.node import AtenNode, aten, operand, sum_dtype
 from treadle.graph.nodes import Constant, Node
-from treadle.graph.types import Dim, product_of
+from treadle.graph.types import Dim, known_sizes, product_of
 from treadle.ops import elementwise as ew
 
 
@@ -141,5 +141,5 @@ def adaptive_max_pool(node: AtenNode, x: Node, sizes: Sequence[Dim]) -> list[Nod
     made = pool.adaptive_max_pooled(data, sizes)
     if not all(isinstance(d, int) for d in (*dims_of(data)[2:], *sizes)):
         return [reshaped(made, node.dims(0)), None]
-    places = pool.adaptive_max_places(data, sizes)
+    places = pool.adaptive_max_places(data, known_sizes(sizes))
     return [reshaped(made, node.dims(0)), reshaped(places, node.dims(1))]
