@@ -98,8 +98,7 @@ HELD: dict[str, tuple[str, tuple[str, ...]]] = {
         "modules are exported, imported, compiled and compared with eager",
         ("build/reading.py", "frontend/torch/core/*.py", "frontend/torch/diagnostics.py",
          "frontend/torch/export.py", "frontend/torch/node.py", "frontend/torch/reader.py",
-         "frontend/torch/fused_layers.py", "frontend/torch/script.py",
-         "frontend/torch/sizes.py"),
+         "frontend/torch/fused_layers.py", "frontend/torch/script.py"),
     ),
     "frontend/onnx/control/test_loops.py": (
         "loops of both kinds are compared with a reference",

@@ -194,7 +194,7 @@ static int32_t compute_sizes(td_executor* e, uint32_t s, td_error* error) {
 static bool holds(td_rule rule, int64_t a, int64_t b) {
   if (rule == TD_RULE_EQUAL) return a == b;
   if (rule == TD_RULE_NEVER) return false;
-  if (rule == TD_RULE_WITHIN) return a <= b;
+  if (rule == TD_RULE_WITHIN || rule == TD_RULE_ASKED) return a <= b;
   return rule == TD_RULE_KEPT ? a != 1 : a > 0 || b == 0;
 }
 
@@ -212,6 +212,10 @@ static int32_t refuse_sizes(const td_size_check* check, int64_t a, int64_t b, td
     code = TD_SIZES;
     td_fail(error, code, "these inputs take a branch that cannot run, %.400s", check->origin);
     hint = "give other inputs, or compile the model for the sizes that this branch is made for";
+  } else if (check->rule == TD_RULE_ASKED) {
+    td_fail(error, TD_INPUT, "these inputs have sizes that the model was not made for: it asks for "
+            "%.400s", check->origin);
+    hint = "give other inputs, or make the model for these sizes too";
   } else if (check->rule == TD_RULE_KEPT) {
     code = TD_SIZES;
     td_fail(error, code, "with these inputs %.200s, which names no axes, drops axis %zu too, "

@@ -177,7 +177,8 @@ typedef enum {
   TD_RULE_WITHIN, /* a <= b, which is the extent of an axis */
   TD_RULE_FILLED, /* a, the extent of an axis, is above 0 unless b is 0 */
   TD_RULE_KEPT,   /* a, the extent of an axis that a squeeze keeps, is not 1 */
-  TD_RULE_NEVER   /* nothing does: a branch that cannot run */
+  TD_RULE_NEVER,  /* nothing does: a branch that cannot run */
+  TD_RULE_ASKED   /* a <= b, as the model says that its sizes are */
 } td_rule;
 
 /* What two sizes must satisfy for the node behind `origin`. */

@@ -97,7 +97,7 @@ bool td_read_sizes(td_reader* r, const td_json* root) {
 
 /* The rule of a check, "equal" where it names none, and the axis it is about. */
 static bool read_rule(td_reader* r, const td_json* item, td_size_check* check) {
-  static const char* const rules[] = {"equal", "within", "filled", "kept", "never"};
+  static const char* const rules[] = {"equal", "within", "filled", "kept", "never", "asked"};
   const char* name;
   check->rule = TD_RULE_EQUAL;
   if (td_json_get(item, "rule") == NULL) return true;
@@ -107,7 +107,7 @@ static bool read_rule(td_reader* r, const td_json* item, td_size_check* check) {
       check->rule = (td_rule)k;
       return k == TD_RULE_EQUAL || td_read_size(r, item, "axis", &check->axis);
     }
-  return td_read_wrong(r, "rule", "equal, within, filled, kept or never",
+  return td_read_wrong(r, "rule", "equal, within, filled, kept, never or asked",
                        td_json_get(item, "rule"));
 }
 

@@ -18,11 +18,11 @@ def holds(rule: Rule, a: int, b: int) -> bool:
     """What the rules say, in plain words of Python."""
     return {
         "equal": a == b, "within": a <= b, "filled": a != 0 or b == 0, "kept": a != 1,
-        "never": False,
+        "never": False, "asked": a <= b,
     }[rule]  # fmt: skip
 
 
-@pytest.mark.parametrize("rule", ["equal", "within", "filled", "kept", "never"])
+@pytest.mark.parametrize("rule", ["equal", "within", "filled", "kept", "never", "asked"])
 def test_known_sizes_are_decided(rule: Rule) -> None:
     for a in range(4):
         for b in range(4):
@@ -41,7 +41,8 @@ def test_what_holds_at_every_size_is_not_left_to_runs(rule: Rule, a: Expr, b: Ex
 
 
 @pytest.mark.parametrize(
-    ("rule", "a", "b"), [("equal", N, M), ("within", N + 1, N), ("filled", N, M), ("kept", N, 0)]
+    ("rule", "a", "b"),
+    [("equal", N, M), ("within", N + 1, N), ("filled", N, M), ("kept", N, 0), ("asked", N, 3)],
 )
 def test_what_depends_on_sizes_is_neither(rule: Rule, a: Expr, b: Expr) -> None:
     made = SizeRule(rule, a, b)

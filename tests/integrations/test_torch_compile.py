@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import resource
 import threading
@@ -462,3 +463,29 @@ def test_a_piece_after_operators_of_torch_takes_inputs_of_computed_sizes(
         x = torch.randn(rows, columns)
         assert_close(fast(x), function(x))
     assert "a piece" not in caplog.text
+
+
+@pytest.mark.usefixtures("whole")
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: (x @ x.transpose(-1, -2)) / math.sqrt(x.size(-1)),
+        lambda x: nn.functional.scaled_dot_product_attention(x, x, x),
+        lambda x: nn.functional.interpolate(x, scale_factor=2),
+        lambda x: nn.functional.interpolate(x, scale_factor=1.3, mode="bilinear"),
+        lambda x: nn.functional.pad(x, (0, math.ceil(x.shape[3] / 8) * 8 - x.shape[3])),
+        lambda x: x[:, :, : int(x.shape[2] * 0.7)] + math.ceil(x.shape[3] / 2),
+    ],
+)
+def test_fractions_of_open_sizes_leave_nothing_to_torch(function: Any) -> None:
+    fast = compiled(function, fullgraph=True, dynamic=True)
+    for shape in ((2, 3, 9, 13), (3, 2, 12, 16)):
+        x = torch.randn(shape)
+        assert_close(fast(x), function(x))
+
+
+@pytest.mark.usefixtures("whole")
+def test_a_window_is_a_constant() -> None:
+    fast = compiled(lambda x: x * torch.hamming_window(9), fullgraph=True)
+    x = torch.randn(2, 9)
+    assert_close(fast(x), x * torch.hamming_window(9))

@@ -226,6 +226,18 @@ def test_sizes_that_reads_need(rule: str, message: str) -> None:
         executor.run([np.ones((2, columns), np.float32)] * 2)
 
 
+def test_sizes_that_a_model_asks_for() -> None:
+    plan = dynamic_plan()
+    plan["checks"] = [
+        {"a": size(0), "b": 4, "rule": "asked", "axis": 0, "origin": "x.size(0) <= 4"}
+    ]
+    executor = load(plan)
+    executor.run([np.ones((4, 3), np.float32)] * 2)
+    with pytest.raises(InputError, match=r"not made for: it asks for x.size\(0\) <= 4") as error:
+        executor.run([np.ones((5, 3), np.float32)] * 2)
+    assert "make the model for these sizes too" in error.value.hint
+
+
 def test_an_axis_that_a_squeeze_keeps() -> None:
     plan = dynamic_plan()
     plan["checks"] = [{"a": size(1), "b": 0, "rule": "kept", "axis": 1, "origin": "drop"}]
@@ -253,7 +265,9 @@ def test_the_common_extent_of_two(rows: int, columns: int) -> None:
 def test_a_rule_nobody_knows() -> None:
     plan = dynamic_plan()
     plan["checks"] = [{"a": size(1), "b": size(0), "rule": "less", "origin": "join"}]
-    with pytest.raises(ArtifactError, match='"rule" must be equal, within, filled, kept or never'):
+    with pytest.raises(
+        ArtifactError, match='"rule" must be equal, within, filled, kept, never or asked'
+    ):
         load(plan)
 
 

@@ -69,6 +69,12 @@ def read_model(
     return import_onnx(model, shapes, dynamic)
 
 
+def read_for(model: Path, shapes: Mapping[str, Sequence[int]]) -> Imported:
+    """Return a model file that runs with inputs of these shapes: a program has its own."""
+    has_own = is_of_torch(model) and not _takes_shapes(model)
+    return read_model(model, None if has_own else shapes)
+
+
 def from_tflite(
     model: AnyTflite, shapes: Mapping[str, Sequence[int]] | None = None, dynamic: bool = False
 ) -> Module:

@@ -39,9 +39,15 @@ def size_checks(function: Function) -> list[SizeCheck]:
                 continue
             for rule in _rules(node, node.op):
                 if not rule.always_holds:
-                    reason = f": {rule.reason}" if rule.reason else ""
-                    found.setdefault(rule, SizeCheck(rule, node.origin + reason))
+                    found.setdefault(rule, SizeCheck(rule, _place(rule, node.origin)))
     return list(found.values())
+
+
+def _place(rule: SizeRule, origin: str) -> str:
+    """Return what the message of a refusal names: the node, or what the model asks for."""
+    if rule.rule == "asked":
+        return rule.reason
+    return f"{origin}: {rule.reason}" if rule.reason else origin
 
 
 def refuse_broken(checks: Sequence[SizeCheck]) -> None:

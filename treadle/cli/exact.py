@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from treadle.build.agreement import Agreement
-from treadle.build.reading import read_model
+from treadle.build.reading import read_for
 from treadle.errors import TreadleError
 from treadle.graph import interpret
 from treadle.graph.nodes import Function
@@ -64,7 +64,7 @@ def _arrays(inputs: Mapping[str, NDArray]) -> dict[str, np.ndarray]:
 
 def _in_float64(network: Path, inputs: Mapping[str, NDArray]) -> Function:
     shapes: dict[str, Sequence[int]] = {name: value.shape for name, value in inputs.items()}
-    main = read_model(network, shapes).module.main
+    main = read_for(network, shapes).module.main
     return in_float64(main, lambda x, dtype: elementwise.cast(x, dtype=dtype))
 
 

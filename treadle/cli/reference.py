@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from treadle.build.reading import read_model
+from treadle.build.reading import read_for
 from treadle.cli.engines import open_onnxruntime
 from treadle.errors import ToolchainError, UsageError
 from treadle.graph import interpret
@@ -33,6 +33,6 @@ def expected_outputs(
     except UsageError as error:
         reason = " ".join(error.problem.split())[:_REASON]
     shapes: dict[str, Sequence[int]] = {name: value.shape for name, value in inputs.items()}
-    module = read_model(model, shapes).module
+    module = read_for(model, shapes).module
     arrays = {name: np.asarray(value) for name, value in inputs.items()}
     return interpret.run(module.main, arrays), f"the operators' NumPy references ({reason})"

@@ -218,6 +218,8 @@ class Folder:
             return node.value.nbytes <= self.limit
         if isinstance(node, Call) and not (isinstance(node.op, Operator) and node.op.is_pure):
             return False
+        if is_sizes(node):
+            return False
         return isinstance(node, (Call, TupleItem)) and self._is_small(node)
 
 

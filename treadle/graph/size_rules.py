@@ -10,7 +10,7 @@ from typing import Literal
 from treadle.expr.nodes import convert
 from treadle.graph.types import Dim, Type, known_true, product_of, same_dim, tensor_type
 
-Rule = Literal["equal", "within", "filled", "kept", "never"]
+Rule = Literal["equal", "within", "filled", "kept", "never", "asked"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,8 @@ class SizeRule:
     """`a` is equal to `b`, or within `b` (at most that), or filled: not 0 unless `b` is 0.
 
     Or it is kept by a squeeze without axes: not 1, whatever `b` is.
-    Or it never holds, for the `reason` given.
+    Or it never holds, for the `reason` given. Or the model asks for it: `a` is at most `b`, and
+    `reason` is what it says.
 
     `axis` is the axis of the operand that `a` (or, for "within", `b`) is the extent of.
     """
@@ -34,7 +35,7 @@ class SizeRule:
         """True where the rule holds at every size, so that no run need look."""
         if self.rule == "equal":
             return same_dim(self.a, self.b)
-        if self.rule == "within":
+        if self.rule in ("within", "asked"):
             return known_true(convert(self.a) <= self.b) is True
         if self.rule == "never":
             return False
@@ -54,6 +55,8 @@ class SizeRule:
             return f"combines tensors of different sizes: {self.a} and {self.b}"
         if self.rule == "within":
             return f"reads {self.a} elements along axis {self.axis} of a tensor that has {self.b}"
+        if self.rule == "asked":
+            return f"asks for other sizes: {self.reason}"
         if self.rule == "never":
             return f"is a branch that cannot run: {self.reason}"
         if self.rule == "kept":

@@ -262,7 +262,7 @@ def _taker(order: Permutation) -> Taken:
 
 def _in_order(value: Any) -> torch.Tensor:
     if not isinstance(value, torch.Tensor):
-        return torch.tensor(value)
+        return torch.tensor(value, dtype=torch.float64 if isinstance(value, float) else None)
     if value.is_contiguous() and not value.is_neg() and not value.is_complex():
         return value
     return in_row_major(value)

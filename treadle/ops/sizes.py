@@ -184,17 +184,21 @@ dynamic_slice: Operator[DynamicSliceAttrs] = register(
 
 @dataclass(frozen=True, slots=True)
 class CheckedAttrs(Attrs):
-    """What every run must find of the sizes `a` and `b`; `axis` is for the message of a refusal."""
+    """What every run must find of the sizes `a` and `b`.
+
+    `axis` and `reason` are for the message of a refusal.
+    """
 
     rule: Rule
     a: Dim
     b: Dim
     axis: int = 0
+    reason: str = ""
 
     @property
     def size_rule(self) -> SizeRule:
         """The rule as size checks take it."""
-        return SizeRule(self.rule, self.a, self.b, self.axis)
+        return SizeRule(self.rule, self.a, self.b, self.axis, self.reason)
 
 
 def _infer_checked(a: CheckedAttrs, x: Type) -> Type:

@@ -11,6 +11,7 @@ import pytest
 
 import treadle
 from tests.frontend.torch.programs import as_module, assert_agrees
+from treadle.cli.main import main
 from treadle.graph.nodes import Constant, topological
 from treadle.graph.types import TensorType
 
@@ -139,6 +140,15 @@ def test_selections_whose_size_depends_on_data() -> None:
             np.testing.assert_array_equal(found.numpy(), wanted.numpy())
 
 
+def test_rows_are_repeated_as_often_as_data_say() -> None:
+    def lengthened(x: Any, times: Any) -> list[Any]:
+        known = torch.repeat_interleave(x, times, dim=1, output_size=6)
+        return [torch.repeat_interleave(x, times, dim=1), torch.repeat_interleave(times), known]
+
+    for times in ([2, 0, 3, 1], [0, 0, 0, 6]):
+        assert_agrees(lengthened, torch.randn(2, 4, 3), torch.tensor(times))
+
+
 def test_an_error_names_the_node_its_types_and_the_line() -> None:
     class Turned(nn.Module):  # type: ignore[misc]
         def forward(self, x: Any) -> Any:
@@ -165,6 +175,18 @@ def test_a_module_that_torch_cannot_export_says_why() -> None:
 
     with pytest.raises(treadle.ModelError, match="cannot export the module"):
         treadle.from_torch(as_module(branching), torch.zeros(3))
+
+
+def test_dimensions_that_do_not_fit_are_told_with_those_that_do() -> None:
+    def branching(x: Any) -> Any:
+        return x * 2 if x.shape[0] > 8 else x
+
+    shapes = (({0: torch.export.Dim("rows")},),)
+    with pytest.raises(treadle.TreadleError, match="Not all values of rows") as error:
+        treadle.compile(as_module(branching), (torch.zeros(4, 2),), dynamic_shapes=shapes)
+    assert error.value.hint == (
+        "change dynamic_shapes as torch suggests: rows = Dim('rows', max=8)"
+    )
 
 
 def test_training_mode_is_noted() -> None:
@@ -278,6 +300,14 @@ def test_checks_of_numbers_that_data_decide_are_left_out() -> None:
     assert_agrees(function, torch.randn(2, 5), torch.tensor([3, 5]))
 
 
+def test_checks_in_an_order_are_left_out() -> None:
+    def solved(x: Any, y: Any) -> list[Any]:
+        positive = x @ x.mT + torch.eye(4)
+        return [torch.linalg.solve(positive, y), torch.linalg.cholesky(positive)]
+
+    assert_agrees(solved, torch.randn(4, 4), torch.randn(4, 2))
+
+
 def test_a_number_in_a_tensor_may_be_a_size() -> None:
     def counted(x: Any, count: Any) -> Any:
         size = count.item()
@@ -318,3 +348,13 @@ def test_inference_mode_changes_nothing(place: str) -> None:
     (found,) = exe.run([x.numpy()])
     with torch.inference_mode():
         np.testing.assert_allclose(found.numpy(), module(x).numpy(), atol=1e-6)
+
+
+def test_the_command_checks_what_it_makes_of_a_program(tmp_path: Path) -> None:
+    free = torch.export.Dim("rows")
+    program = torch.export.export(
+        torch.nn.Linear(3, 2), (torch.zeros(4, 3),), dynamic_shapes=({0: free},)
+    )
+    path = tmp_path / "linear.pt2"
+    torch.export.save(program, path)
+    assert main(["compile", str(path), "-o", str(tmp_path / "linear.tar"), "--check"]) == 0

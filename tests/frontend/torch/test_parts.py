@@ -14,6 +14,8 @@ torch: Any = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
+from tests.frontend.torch.programs import as_module  # noqa: E402  # imports torch
+
 pytestmark = pytest.mark.torch
 
 
@@ -187,3 +189,10 @@ def test_what_complex_numbers_lack_is_refused_by_name() -> None:
 
     with pytest.raises(treadle.UnsupportedOperators, match=r"acosh.*for complex numbers"):
         treadle.from_torch(Sinc(), (torch.ones(3),))
+
+
+def test_a_transform_of_open_length_is_refused_in_words() -> None:
+    module, free = as_module(lambda x: torch.fft.rfft(x).abs()), torch.export.Dim.DYNAMIC
+    with pytest.raises(treadle.TreadleError, match="a length that each run decides") as error:
+        treadle.compile(module, (torch.randn(3, 20),), dynamic_shapes=(({1: free},),))
+    assert "frames of a known length" in error.value.hint

@@ -25,8 +25,9 @@ from treadle.frontend.builders.basic import (
     scalar_like,
     transposed,
 )
+from treadle.frontend.symbolic import sizes_node
 from treadle.graph.nodes import Node
-from treadle.graph.types import product_of
+from treadle.graph.types import Dim, product_of
 from treadle.ops import elementwise, matmul, movement, norm
 
 
@@ -35,29 +36,42 @@ def attended(
     k: Node,
     v: Node,
     *,
-    scale: float | None = None,
+    scale: float | Node | None = None,
     added: Sequence[Node] = (),
     causal: bool = False,
+    ahead: Dim | None = None,
 ) -> Node:
     """Return softmax(q k' * scale + what is added) v of [batch, heads, steps, size] each.
 
     `scale` is 1 / sqrt(size) where it is not given. What is `added` broadcasts to [batch, heads,
-    queries, keys]; with `causal` a query sees no key after its own: the last query the last key.
+    queries, keys]. With `causal` query i sees the keys up to i + `ahead`, by default so many ahead
+    that the last query sees the last key.
     """
-    factor = 1.0 / sqrt(known_width(q)) if scale is None else scale
     scores: Node = matmul.matmul(q, transposed(k, (0, 1, 3, 2)))
-    scores = elementwise.multiply(scores, scalar_like(factor, scores))
+    scores = elementwise.multiply(scores, _factor(q, scale))
     for term in added:
         scores = elementwise.add(scores, converted(term, element_type(scores)))
     if causal:
-        scores = _causal(scores)
+        steps, total = dims_of(scores)[2:]
+        scores = _causal(scores, total - steps if ahead is None else ahead)
     return matmul.matmul(norm.softmax(scores, axis=3), v)
 
 
-def _causal(scores: Node) -> Node:
-    """Put the smallest number where a key comes after its query."""
+def _factor(q: Node, scale: float | Node | None) -> Node:
+    """Return a scale as a scalar: 1 / sqrt(size) for [..., size], which a run may decide."""
+    if scale is not None:
+        return scale if isinstance(scale, Node) else scalar_like(scale, q)
+    (size,) = dims_of(q)[-1:]
+    if isinstance(size, int):
+        return scalar_like(1.0 / sqrt(size), q)
+    root = elementwise.sqrt(elementwise.cast(sizes_node((size,), ()), dtype="float64"))
+    return converted(elementwise.divide(scalar_like(1.0, root), root), element_type(q))
+
+
+def _causal(scores: Node, ahead: Dim) -> Node:
+    """Put the smallest number where a key comes more than `ahead` after its query's number."""
     steps, total = dims_of(scores)[2:]
-    queries = reshaped(counted(steps, total - steps), (1, 1, steps, 1))
+    queries = reshaped(counted(steps, ahead), (1, 1, steps, 1))
     seen = elementwise.less_equal(reshaped(counted(total), (1, 1, 1, total)), queries)
     dtype = element_type(scores)
     lowest = float(np.finfo(to_numpy(dtype)).min) if dtype != "bfloat16" else -3e38

@@ -107,9 +107,9 @@ def operands(*values: Node) -> tuple[Node, ...]:
     return values if whole is None else tuple(stretched(v, whole) for v in values)
 
 
-def checked(x: Node, rule: Rule, a: Dim, b: Dim, axis: int = 0) -> Node:
+def checked(x: Node, rule: Rule, a: Dim, b: Dim, axis: int = 0, reason: str = "") -> Node:
     """Return `x`, which every run refuses unless `a` and `b` satisfy a rule of sizes."""
-    made = sizes.checked(x, rule=rule, a=a, b=b, axis=axis)
+    made = sizes.checked(x, rule=rule, a=a, b=b, axis=axis, reason=reason)
     attrs = made.attrs
     assert isinstance(attrs, sizes.CheckedAttrs)
     return x if attrs.size_rule.always_holds else made

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
@@ -12,11 +12,19 @@ import numpy as np
 from treadle import dtype as dt
 from treadle.errors import ModelError
 from treadle.expr.nodes import convert, maximum, minimum
-from treadle.frontend.builders.basic import broadcast, dims_of, reshaped, scalar_like
+from treadle.frontend.builders.basic import (
+    broadcast,
+    converted,
+    counted,
+    dims_of,
+    reshaped,
+    scalar_like,
+)
 from treadle.frontend.builders.reduce import extreme_index
 from treadle.frontend.builders.windows import Window, padded_where_symbolic, window_of
+from treadle.frontend.symbolic import sizes_node
 from treadle.graph.nodes import Constant, Node, TupleItem
-from treadle.graph.types import Dim, known_sizes, normal_size, tensor_type
+from treadle.graph.types import Dim, known_sizes, normal_size, same_dim, tensor_type
 from treadle.ops import elementwise, indexing, pool
 from treadle.ops import reduce as reductions
 
@@ -124,13 +132,13 @@ def _spatial(x: Node) -> tuple[int, ...]:
     return tuple(range(2, ndim))
 
 
-def adaptive_average_pooled(x: Node, sizes: Sequence[int]) -> Node:
+def adaptive_average_pooled(x: Node, sizes: Sequence[Dim]) -> Node:
     """Return x [n, c, ...] as the means of `sizes` windows per axis, which cover it evenly.
 
     Of n windows over d elements, number k spans those from floor(k * d / n) to before
     ceil((k + 1) * d / n), as PyTorch has it.
     """
-    if all(size == 1 for size in sizes):
+    if all(same_dim(size, 1) for size in sizes):
         return global_average_pooled(x)
     window = _even_window(x, sizes)
     if window is not None:
@@ -138,9 +146,9 @@ def adaptive_average_pooled(x: Node, sizes: Sequence[int]) -> Node:
     return _reduced_by_windows(x, sizes, _mean_inside)
 
 
-def adaptive_max_pooled(x: Node, sizes: Sequence[int]) -> Node:
+def adaptive_max_pooled(x: Node, sizes: Sequence[Dim]) -> Node:
     """Return x [n, c, ...] as the maxima of `sizes` windows per axis, which cover it evenly."""
-    if all(size == 1 for size in sizes):
+    if all(same_dim(size, 1) for size in sizes):
         return global_max_pooled(x)
     window = _even_window(x, sizes)
     if window is not None:
@@ -154,7 +162,7 @@ def adaptive_max_places(x: Node, sizes: Sequence[int]) -> Node:
     x [n, c, ...] gives int64[n, c, *sizes]: row-major places among the spatial axes.
     """
     spatial = known_sizes(dims_of(x)[2:])
-    windows = [_adaptive_windows(d, n)[0] for d, n in zip(spatial, sizes, strict=True)]
+    windows = [_known_windows(d, n)[0] for d, n in zip(spatial, sizes, strict=True)]
     rank, count = len(sizes), [w.shape[1] for w in windows]
     at = np.zeros([*sizes, *count], np.int64)
     for k, places in enumerate(windows):
@@ -186,40 +194,73 @@ def elements_inside(x: Node, window: Window, sizes: Sequence[Dim]) -> np.ndarray
 
 
 def _reduced_by_windows(
-    x: Node, sizes: Sequence[int], reduce: Callable[[Node, np.ndarray, int], Node]
+    x: Node, sizes: Sequence[Dim], reduce: Callable[[Node, _Windows, int], Node]
 ) -> Node:
     """Return x [n, c, ...] with each axis reduced to as many overlapping windows as `sizes` says.
 
-    `reduce` gets the windows of one axis as elements along the axis after it, which of them are no
-    repetitions (bool[windows, elements]), and that axis; it returns the data without it.
+    `reduce` gets the windows of one axis as elements along the axis after it, what is known of
+    them, and that axis; it returns the data without it.
     """
     for axis, size in enumerate(sizes, start=2):
-        places, inside = _adaptive_windows(known_sizes(dims_of(x)[axis : axis + 1])[0], size)
-        x = reduce(indexing.gather(x, Constant.of(places), axis=axis), inside, axis + 1)
+        windows = _adaptive_windows(dims_of(x)[axis], size)
+        x = reduce(indexing.gather(x, windows.places, axis=axis), windows, axis + 1)
     return x
 
 
-def _mean_inside(rows: Node, inside: np.ndarray, axis: int) -> Node:
-    """Return the means along `axis` of the elements that `inside` says count."""
-    wide = (*inside.shape, *(1,) * (len(dims_of(rows)) - axis - 1))
-    kept = elementwise.where(Constant.of(inside.reshape(wide)), rows, scalar_like(0, rows))
-    counts = inside.sum(1).reshape(len(inside), *wide[2:])
-    total = reductions.sum_(kept, axes=(axis,))
-    return elementwise.divide(total, Constant.of(counts, tensor_type(rows.type).dtype))
+def _mean_inside(rows: Node, windows: _Windows, axis: int) -> Node:
+    """Return the means along `axis` of the elements that count."""
+    count, most = dims_of(windows.places)
+    behind = (1,) * (len(dims_of(rows)) - axis - 1)
+    inside = reshaped(windows.inside, (count, most, *behind))
+    total = reductions.sum_(elementwise.where(inside, rows, scalar_like(0, rows)), axes=(axis,))
+    counts = converted(reshaped(windows.counts, (count, *behind)), tensor_type(rows.type).dtype)
+    return elementwise.divide(total, counts)
 
 
-def _even_window(x: Node, sizes: Sequence[int]) -> Window | None:
+def _even_window(x: Node, sizes: Sequence[Dim]) -> Window | None:
     """Return the window of which there are `sizes` side by side; None where they overlap."""
     spatial = dims_of(x)[2:]
-    if len(spatial) != len(sizes) or min(sizes, default=1) < 1:
+    if len(spatial) != len(sizes) or any(isinstance(n, int) and n < 1 for n in sizes):
         raise ModelError(f"{list(sizes)} windows do not fit {x.type}")
-    if any(d % n for d, n in zip(known_sizes(spatial), sizes, strict=True)):
+    if not all(isinstance(d, int) for d in (*spatial, *sizes)):
         return None
-    kernel = [d // n for d, n in zip(known_sizes(spatial), sizes, strict=True)]
+    if any(d % n for d, n in zip(known_sizes(spatial), known_sizes(sizes), strict=True)):
+        return None
+    kernel = [d // n for d, n in zip(known_sizes(spatial), known_sizes(sizes), strict=True)]
     return window_of(kernel, strides=kernel) if all(kernel) else None
 
 
-def _adaptive_windows(extent: int, count: int) -> tuple[np.ndarray, np.ndarray]:
+@dataclass(frozen=True, slots=True)
+class _Windows:
+    """Windows that cover an axis evenly.
+
+    `places` are int64[count, most], the elements of each, the last one repeated, `inside` bool:
+    which are no repetitions, `counts` int64[count]: how many those are.
+    """
+
+    places: Node
+    inside: Node
+    counts: Node
+
+
+def _adaptive_windows(extent: Dim, count: Dim) -> _Windows:
+    """Return the windows of an axis, of which a run may decide both extents."""
+    if isinstance(extent, int) and isinstance(count, int):
+        known, are_inside = _known_windows(extent, count)
+        return _Windows(*map(Constant.of, (known, are_inside, are_inside.sum(1))))
+    whole, parts, one = (sizes_node((d,), ()) for d in (extent, count, 1))
+    start = elementwise.divide(elementwise.multiply(counted(count), whole), parts)
+    passed = elementwise.multiply(counted(count, 1), whole)
+    end = elementwise.divide(elementwise.add(passed, elementwise.subtract(parts, one)), parts)
+    first, last = (reshaped(v, (count, 1)) for v in (start, elementwise.subtract(end, one)))
+    most = normal_size((convert(extent) + count - 1) // maximum(count, 1) + 1)
+    places = elementwise.add(first, counted(most))
+    counts = elementwise.add(elementwise.subtract(last, first), one)
+    inside = elementwise.less_equal(places, last)
+    return _Windows(elementwise.minimum(places, last), inside, reshaped(counts, (count,)))
+
+
+def _known_windows(extent: int, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Return int64[count, most]: the elements of each window, the last repeated, and bool: which
     are no repetitions."""
     if extent < 1:

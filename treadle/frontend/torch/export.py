@@ -89,12 +89,33 @@ def _exported(module: torch.nn.Module, inputs: Inputs, dynamic_shapes: Any) -> E
     except TreadleError:
         raise
     except Exception as e:
+        reason, fix = _said(e)
         raise ModelError(
-            f"torch.export cannot export the module: {_first_line(e)}",
+            f"torch.export cannot export the module: {reason}",
             at=_name_of(module),
-            hint="torch.compile(module, backend='treadle') compiles what it can and leaves the "
-            "rest to Python",
+            hint=f"change dynamic_shapes as torch suggests: {fix}" if fix else _ROAD,
         ) from e
+
+
+_ROAD = (
+    "torch.compile(module, backend='treadle') compiles what it can and leaves the rest to Python"
+)
+
+
+def _said(error: Exception) -> tuple[str, str]:
+    """Return what torch says went wrong, and which dimensions it suggests if it is about those.
+
+    Constraints violated (b)! For more ...
+      - Not all values of b = ... satisfy the generated guard ...
+    Suggested fixes:
+      b = Dim('b', max=10)
+    """
+    text, _, rest = str(error).partition("Suggested fixes:")
+    reasons = [line.strip(" -") for line in text.splitlines() if line.startswith("  - ")]
+    if not reasons:
+        return _first_line(error), ""
+    fixes, _, _ = rest.strip().partition("\n\n")
+    return "; ".join(reasons), "; ".join(line.strip() for line in fixes.splitlines())
 
 
 def _ordinary(x: torch.Tensor) -> torch.Tensor:

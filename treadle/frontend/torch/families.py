@@ -18,6 +18,7 @@ from treadle.frontend.torch.core import (
     functions,
     indexing,
     linalg,
+    losses,
     matmul,
     movement,
     norm,
@@ -36,6 +37,6 @@ from treadle.frontend.torch.core import (
 
 FAMILIES = (
     attention, bags, checks, complex_math, complex_movement, conv, counting, creation, distances,
-    elementwise, fourier, functions, indexing, linalg, matmul, movement, norm, order, pool,
-    primitives, quantized, recurrent, reduce, resize, scatter, selection, special, views,
+    elementwise, fourier, functions, indexing, linalg, losses, matmul, movement, norm, order,
+    pool, primitives, quantized, recurrent, reduce, resize, scatter, selection, special, views,
 )  # fmt: skip

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -20,6 +20,7 @@ from treadle.errors import ModelError
 from treadle.frontend.builders.closure import anchored
 from treadle.frontend.importer import Imported
 from treadle.frontend.torch.decompose import for_export
+from treadle.frontend.torch.guards import conditions_of, texts_of, with_conditions
 from treadle.frontend.torch.reader import Reader, raise_if_unsupported
 from treadle.frontend.torch.tensors import array_of
 from treadle.graph.nodes import Constant, Function, Module, Node, Var
@@ -47,14 +48,16 @@ def import_program(program: ExportedProgram, name: str = "model") -> Imported:
     weights = program.state_dict.values()
     with torch.inference_mode(any(t.is_inference() for t in weights)):  # as it was exported
         lowered = program.run_decompositions(for_export())
-    return _Import(lowered, name).run()
+    return _Import(lowered, name, texts_of(program)).run()
 
 
 class _Import:
     """One import of a program whose operators are those that have converters."""
 
-    def __init__(self, program: ExportedProgram, name: str) -> None:
+    def __init__(self, program: ExportedProgram, name: str, conditions: Sequence[str]) -> None:
+        """`conditions` are texts about sizes: see `guards`."""
         self._program = program
+        self._conditions = conditions
         self._signature = program.graph_signature
         self._reader = Reader(name)
         self._name = name
@@ -71,13 +74,26 @@ class _Import:
         for node in nodes:
             self._read(node)
         names, results = zip(*self._outputs(nodes[-1]), strict=True)
-        made = anchored(results, self._reader.measured)
+        made = anchored(self._checked(results, placeholders), self._reader.measured)
         body = made[0] if len(made) == 1 else TupleNode.of(made)
         module = Module(Function(tuple(self._params), body), names, self._name)
         return Imported(module, tuple(self._reader.notes))
 
+    def _checked(self, results: Sequence[Node], placeholders: Sequence[fx.Node]) -> list[Node]:
+        """Return the results, which no run gives whose sizes are others than the program's."""
+        specs = zip(placeholders, self._signature.input_specs, strict=True)
+        users = [node for node, spec in specs if spec.kind is InputKind.USER_INPUT]
+        conditions, unread = conditions_of(self._program, users, self._conditions)
+        for text in unread:
+            self._reader.notes[f"runs do not check what the program asks for: {text}"] = None
+        at = next((k for k, r in enumerate(results) if not isinstance(r, Constant)), 0)
+        made = with_conditions(results[at], conditions, self._reader.symbols)
+        return [*results[:at], made, *results[at + 1 :]]
+
     def _add_input(self, node: fx.Node, spec: InputSpec, changed: set[str | None]) -> None:
-        if isinstance(spec.arg, ConstantArgument):
+        if spec.kind is InputKind.TOKEN:
+            self._reader.set_value(node, None)  # says in which order checks are called
+        elif isinstance(spec.arg, ConstantArgument):
             self._reader.set_value(node, spec.arg.value)
         elif spec.kind in _WEIGHTS and spec.target not in changed:
             value = self._weight(spec)

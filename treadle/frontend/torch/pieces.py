@@ -24,7 +24,7 @@ from treadle.expr.nodes import Var as SizeVar
 from treadle.frontend.builders.basic import dims_of, transposed
 from treadle.frontend.builders.closure import anchored
 from treadle.frontend.builders.dynamic_operands import MeasuredSizes
-from treadle.frontend.torch.core.checks import CHECKS
+from treadle.frontend.torch.core.checks import is_check
 from treadle.frontend.torch.diagnostics import target_name
 from treadle.frontend.torch.reader import Reader, graph_of
 from treadle.frontend.torch.sizes import expression_of, measured, symbols_of
@@ -91,6 +91,8 @@ def _try_input(reader: Reader, node: fx.Node) -> None:
         if isinstance(known, torch.SymInt):
             reader.symbols.add_input_size(known)
             reader.set_value(node, reader.symbols.dim(known))
+        elif isinstance(known, torch.SymFloat):
+            reader.set_value(node, _fraction(node))
         elif isinstance(known, (int, float)):
             reader.set_value(node, known)
         elif isinstance(known, torch.Tensor):
@@ -99,21 +101,17 @@ def _try_input(reader: Reader, node: fx.Node) -> None:
         pass
 
 
+def _fraction(node: fx.Node) -> Var:
+    """Return the input that a number is which is no whole one."""
+    return Var(node.name, TensorType((), "float64"), node.name)
+
+
 def is_size(node: fx.Node) -> bool:
     """True for a node about sizes, which torch runs by itself: a number, or a check of one."""
-    if node.op == "call_function" and _is_check(node):
+    if node.op == "call_function" and is_check(node):
         return True
     kinds = (torch.SymInt, torch.SymFloat, torch.SymBool, int, float, bool)
     return isinstance(node.meta.get("val"), kinds)
-
-
-def _is_check(node: fx.Node) -> bool:
-    """True for a check, for one that is called in an order with others, and for its results."""
-    if node.target is operator.getitem:
-        source = node.args[0]
-        return isinstance(source, fx.Node) and source.op == "call_function" and _is_check(source)
-    is_ordered = target_name(node) == "with_effects"
-    return (str(node.args[1]) if is_ordered else target_name(node)) in CHECKS
 
 
 # ---- pieces --------------------------------------------------------------------------------------
@@ -222,9 +220,7 @@ class _PieceImport:
             self._add_tensor(node)
         for node in self._piece.inputs:
             if is_size(node):
-                known = node.meta["val"]
-                value = known if isinstance(known, float) else self._reader.symbols.dim(known)
-                self._reader.set_value(node, value)
+                self._reader.set_value(node, self._number(node))
         for node in self._piece.nodes:
             self._reader.read(node)
         return self._finished()
@@ -247,6 +243,16 @@ class _PieceImport:
         self._params.append(param)
         self._inputs.append(self._sizes[symbol])
         self._orders.append(())
+
+    def _number(self, node: fx.Node) -> Any:
+        """Return a number that torch gives: a size; if it is no whole one, an input of its own."""
+        known = node.meta["val"]
+        if not isinstance(known, torch.SymFloat):
+            return self._reader.symbols.number(known)
+        self._params.append(_fraction(node))
+        self._inputs.append(node)
+        self._orders.append(())
+        return self._params[-1]
 
     def _add_tensor(self, node: fx.Node) -> None:
         """Add an input; a run checks sizes of it that come from sizes which are inputs too."""
@@ -298,7 +304,7 @@ def symbols_in(piece: Piece) -> list[sympy.Symbol]:
 def _sizes_in(value: object) -> Iterable[Any]:
     if isinstance(value, torch.Tensor):
         yield from value.shape
-    elif isinstance(value, torch.SymInt):
+    elif isinstance(value, (torch.SymInt, torch.SymFloat)):
         yield value
     elif isinstance(value, (tuple, list)):
         for part in value:

@@ -17,6 +17,7 @@ from treadle.frontend.builders.dynamic_operands import MeasuredSizes
 from treadle.frontend.importer import Folder, UnsupportedList, stamp_origin
 from treadle.frontend.symbolic import sizes_node
 from treadle.frontend.torch.control import CONTROL
+from treadle.frontend.torch.core.checks import is_check
 from treadle.frontend.torch.diagnostics import placed, target_name
 from treadle.frontend.torch.families import FAMILIES
 from treadle.frontend.torch.node import AtenNode, ConvertFn, Result, converter_of
@@ -31,6 +32,8 @@ assert FAMILIES  # the table of converters is filled by importing them
 _PLACES = frozenset({"device", "layout", "memory_format", "pin_memory", "non_blocking"})
 """Keyword arguments that say where and how a result lies in memory."""
 
+_NUMBERS = (int, float, torch.SymInt, torch.SymFloat)
+
 Value = Any
 """What a node of fx is here: a graph node, complex numbers as two of them, a size, a number, None,
 or a list of them."""
@@ -39,17 +42,21 @@ or a list of them."""
 class Reader:
     """The values of a program's nodes, by node, as far as they are converted.
 
-    `symbols` are the sizes they speak of, `measured` those that the model itself computes, `notes`
-    what a user should read.
+    `symbols` are the sizes they speak of, `notes` what a user should read.
     """
 
     def __init__(self, program: str) -> None:
         self.program = program
         self.symbols = Symbols()
-        self.measured: dict[Any, Node] = {}
         self.notes: dict[str, None] = {}
         self._values: dict[fx.Node, Value] = {}
+        self._measured: dict[Any, Node] = {}
         self._folder = Folder()
+
+    @property
+    def measured(self) -> dict[Any, Node]:
+        """Sizes that the model itself computes, with their numbers."""
+        return self._measured | self.symbols.computed.values
 
     # ---- inputs ----------------------------------------------------------------------------------
 
@@ -88,18 +95,17 @@ class Reader:
             self._values[node] = self._converted(node)
 
     def _converted(self, node: fx.Node) -> Value:
+        if is_check(node):
+            return None  # where it does not hold, results are not numbers
         if node.target is operator.getitem:
             source, index = node.args
             return self.value(source)[index]
         known = node.meta.get("val")
         if isinstance(known, torch.SymBool):
             return None  # what is said of sizes, which checks alone read
-        if isinstance(known, (int, float, torch.SymInt)) and self._can_tell(known):
-            return self.symbols.dim(known) if isinstance(known, torch.SymInt) else known
+        if isinstance(known, _NUMBERS) and self.symbols.is_known(known):
+            return self.symbols.number(known)
         return self._called(node)
-
-    def _can_tell(self, value: object) -> bool:
-        return not isinstance(value, torch.SymInt) or self.symbols.is_known(value)
 
     def _called(self, node: fx.Node) -> Value:
         name = target_name(node)
@@ -120,7 +126,7 @@ class Reader:
         args = [self.value(a) for a in node.args]
         kwargs = {k: self.value(v) for k, v in node.kwargs.items() if k not in _PLACES}
         result = self._settled(node, convert(call, *args, **kwargs), [*args, *kwargs.values()])
-        self.measured.update(call.measured.values)
+        self._measured.update(call.measured.values)
         stamp_origin(call.measured.values.values(), nodes_of(args), node.name)
         self.notes.update(dict.fromkeys(call.notes))
         _check(call.result, result, self.symbols)
@@ -149,7 +155,7 @@ class Reader:
                 inner.set_attribute(node, getattr(module, str(node.target)))
             elif node.op == "call_function":
                 inner.read(node)
-        if inner.measured:
+        if inner._measured:
             raise ModelError("a branch or loop in which sizes depend on data is not supported")
         self.notes.update(inner.notes)
         (output,) = (n for n in module.graph.nodes if n.op == "output")
@@ -253,10 +259,10 @@ def raise_if_unsupported(nodes: Iterable[fx.Node], at: str) -> None:
     """Raise UnsupportedOperators that lists every operator of a program without a converter."""
     missing = UnsupportedList()
     for node in nodes:
-        if node.op != "call_function" or node.target is operator.getitem:
+        if node.op != "call_function" or node.target is operator.getitem or is_check(node):
             continue
         name = target_name(node)
-        is_size = isinstance(node.meta.get("val"), (int, float, torch.SymInt, torch.SymBool))
+        is_size = isinstance(node.meta.get("val"), (*_NUMBERS, torch.SymBool))
         if not is_size and name not in CONTROL and _converter(node) is None:
             domain, _, op = name.partition(".") if "." in name else ("torch", "", name)
             why = _reason(node)

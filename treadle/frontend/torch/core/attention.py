@@ -16,10 +16,11 @@ from treadle.frontend.builders.basic import (
     reshaped,
     scalar_like,
 )
-from treadle.frontend.torch.node import AtenNode, aten, sum_dtype
+from treadle.frontend.torch.node import AtenNode, Operand, aten, operand, sum_dtype
 from treadle.graph.nodes import Constant, Node
 from treadle.graph.types import product_of
 from treadle.ops import elementwise as ew
+from treadle.ops import reduce as reductions
 
 
 @aten("scaled_dot_product_attention")
@@ -32,7 +33,7 @@ def scaled_dot_product_attention(
     dropout_p: float = 0.0,
     is_causal: bool = False,
     *,
-    scale: float | None = None,
+    scale: Operand | None = None,
     enable_gqa: bool = False,
 ) -> Node:
     """Convert attention of any number of axes before steps and features."""
@@ -49,7 +50,7 @@ def flash_attention(
     is_causal: bool = False,
     *,
     attn_mask: Node | None = None,
-    scale: float | None = None,
+    scale: Operand | None = None,
 ) -> list[Node | None]:
     """Convert attention as torch's kernel for CPUs has it; nobody reads its second result."""
     return [_attention(node, (q, k, v), attn_mask, dropout_p, is_causal, scale), None]
@@ -61,18 +62,33 @@ def _attention(
     mask: Node | None,
     dropout: float,
     is_causal: bool,
-    scale: float | None,
+    scale: Operand | None,
 ) -> Node:
     if dropout:
         raise ModelError("attention with dropout is for training")
     wide = sum_dtype(element_type(given[0]))  # scores of halves would lose what tells keys apart
     q, k, v = (_with_heads(converted(t, wide)) for t in given)
     k, v = (_repeated(t, dims_of(q)[1]) for t in (k, v))
-    if is_causal and dims_of(q)[2] != dims_of(k)[2]:
-        raise ModelError("causal attention of more keys than queries is not supported")
     added = [] if mask is None else [_added(mask, q)]
-    made = attended(q, k, v, scale=scale, added=added, causal=is_causal)
+    factor = None if scale is None else operand(scale, wide)
+    made = attended(q, k, v, scale=factor, added=added, causal=is_causal, ahead=0)
+    for term in added:
+        made = _without_blind(made, term)
     return converted(reshaped(made, node.dims(0)), node.dtype(0))
+
+
+def _without_blind(made: Node, added: Node) -> Node:
+    """Return attention with zeros where a query sees no key, as what is added to scores says.
+
+    The softmax of nothing but minus infinity would be no number.
+    """
+    lowest = scalar_like(float("-inf"), added)
+    if isinstance(added, Constant) and (added.value.max(-1) > float("-inf")).all():
+        return made
+    sees = ew.not_equal(
+        reductions.max_(added, axes=(len(dims_of(added)) - 1,), keepdims=True), lowest
+    )
+    return ew.where(sees, made, scalar_like(0, made))
 
 
 def _with_heads(x: Node) -> Node:

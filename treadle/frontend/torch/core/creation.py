@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import torch
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from treadle import dtype as dt
 from treadle.errors import ModelError
@@ -11,8 +12,9 @@ from treadle.frontend.builders.basic import broadcast, converted, reshaped
 from treadle.frontend.builders.ranges import filled
 from treadle.frontend.torch.node import AtenNode, Operand, aten, operand, prims
 from treadle.frontend.torch.sizes import expression_of, measured
+from treadle.frontend.torch.tensors import array_of, torch_dtype
 from treadle.graph.nodes import Constant, Node
-from treadle.graph.types import Dim
+from treadle.graph.types import Dim, known_sizes
 from treadle.ops import elementwise as ew
 from treadle.ops import sizes
 
@@ -43,16 +45,39 @@ def scalar_tensor(node: AtenNode, value: Operand, **_kind: object) -> Node:
 
 
 @aten("_local_scalar_dense")
-def item(node: AtenNode, x: Node) -> Dim:
+def item(node: AtenNode, x: Node) -> Dim | Node:
     """Convert the number in a tensor (Tensor.item), which may be a size from then on."""
+    if isinstance(node.result, torch.SymFloat):
+        value = converted(reshaped(x, ()), "float64")
+        node.symbols.bind_fraction(expression_of(node.result), value)
+        return value
     if not isinstance(node.result, torch.SymInt):
         raise ModelError(
-            "a number in a tensor that is no integer is not supported",
-            hint="compute with the tensor itself instead of its item()",
+            "a truth value in a tensor that decides is not supported",
+            hint="compute with the tensor itself instead of its item(), or use torch.cond",
         )
     size = measured(converted(reshaped(x, ()), "int64"), node.result, node.measure)
     node.symbols.bind(expression_of(node.result), size)
     return size
+
+
+_WINDOWS = (
+    "bartlett_window", "bartlett_window.periodic", "blackman_window", "blackman_window.periodic",
+    "hamming_window", "hamming_window.periodic", "hamming_window.periodic_alpha",
+    "hamming_window.periodic_alpha_beta", "hann_window", "hann_window.periodic", "kaiser_window",
+    "kaiser_window.periodic", "kaiser_window.beta",
+)  # fmt: skip
+
+
+@aten(*_WINDOWS)
+def window(node: AtenNode, length: Dim, *how: float, **_kind: object) -> Node:
+    """Convert a window of spectra, which torch computes now."""
+    (size,) = known_sizes((length,), "a window")
+    name, _, overload = node.op.removeprefix("aten.").partition(".")
+    make = getattr(getattr(torch.ops.aten, name), overload)
+    with unset_fake_temporarily():  # graphs of torch.compile are read inside of such a mode
+        made = make(size, *how, dtype=torch_dtype(node.dtype()))
+        return Constant.of(array_of(made, node.origin))
 
 
 def _everywhere(node: AtenNode, value: Operand) -> Node:

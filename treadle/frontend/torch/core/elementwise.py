@@ -194,7 +194,7 @@ def mul(node: AtenNode, a: Operand, b: Operand) -> Node:
     return _rounded_once(node, a, b, ew.multiply)
 
 
-@aten("div.Tensor", "div.Scalar")
+@aten("div.Tensor", "div.Scalar", "true_divide.Tensor", "true_divide.Scalar")
 def div(node: AtenNode, a: Operand, b: Operand) -> Node:
     """Convert a quotient of real numbers."""
     return _rounded_once(node, a, b, ew.divide)

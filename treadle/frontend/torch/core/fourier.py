@@ -6,12 +6,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from treadle.errors import ModelError
 from treadle.frontend.builders.basic import dims_of, reshaped
 from treadle.frontend.builders.complex_numbers import Complex, joined, paired
 from treadle.frontend.builders.fourier import transformed
 from treadle.frontend.torch.node import AtenNode, of_complex
 from treadle.graph.nodes import Node
-from treadle.graph.types import Dim, known_sizes
+from treadle.graph.types import Dim
 
 
 def _spectrum(
@@ -34,8 +35,20 @@ def _over_axes(
 
 def _scale(normalization: int, dims: Sequence[Dim]) -> float:
     """Return what a transform is multiplied by: 1, or by torch's number 1 / sqrt(n), 1 / n."""
-    count = math.prod(known_sizes(tuple(dims), "a transformed axis"))
+    count = math.prod(_known(dims))
     return 1.0 if normalization == 0 or not count else float(count ** (-0.5 * normalization))
+
+
+def _known(lengths: Sequence[Dim]) -> list[int]:
+    """Return lengths of transforms. Raises: ModelError for one that a run decides."""
+    known = [d for d in lengths if isinstance(d, int)]
+    if len(known) < len(lengths):
+        raise ModelError(
+            "a Fourier transform of a length that each run decides is not supported",
+            hint="give the axis a fixed size, for which the transform's matrices are made, or "
+            "transform frames of a known length, as torch.stft does",
+        )
+    return known
 
 
 @of_complex("_fft_c2c")
@@ -64,7 +77,7 @@ def transform_to_reals(
 ) -> Node:
     """Convert inverse transforms to real numbers, of the half that tells all of the last axis."""
     *others, last = node.axes(list(dim), z.real)
-    (length,) = known_sizes((last_dim_size,), "a transformed axis")
+    (length,) = _known((last_dim_size,))
     scale = _scale(normalization, [*(dims_of(z.real)[a] for a in others), length])
     whole = _over_axes(z, others, True)
     assert isinstance(whole, Complex)

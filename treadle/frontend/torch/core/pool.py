@@ -18,7 +18,7 @@ from treadle.frontend.builders.basic import (
 from treadle.frontend.builders.windows import Window, window_of
 from treadle.frontend.torch.node import AtenNode, aten, operand, sum_dtype
 from treadle.graph.nodes import Constant, Node
-from treadle.graph.types import product_of
+from treadle.graph.types import Dim, known_sizes, product_of
 from treadle.ops import elementwise as ew
 
 
@@ -119,8 +119,8 @@ def _sums_over(x: Node, window: Window, ceil_mode: bool, divisor: int) -> Node:
     return ew.multiply(means, Constant.of(inside / divisor, element_type(means)))
 
 
-def _adaptive(pooled: Callable[[Node, Sequence[int]], Node]) -> Callable[..., Node]:
-    def convert(node: AtenNode, x: Node, sizes: Sequence[int]) -> Node:
+def _adaptive(pooled: Callable[[Node, Sequence[Dim]], Node]) -> Callable[..., Node]:
+    def convert(node: AtenNode, x: Node, sizes: Sequence[Dim]) -> Node:
         wide = converted(_with_batch(x, _spatial(node)), sum_dtype(node.dtype()))
         return reshaped(converted(pooled(wide, sizes), node.dtype()), node.dims())
 
@@ -132,9 +132,14 @@ aten(*_MEANS)(_adaptive(pool.adaptive_average_pooled))
 
 
 @aten("adaptive_max_pool2d", "adaptive_max_pool3d")
-def adaptive_max_pool(node: AtenNode, x: Node, sizes: Sequence[int]) -> list[Node]:
-    """Convert the largest element of windows that cover the image evenly, and its place."""
+def adaptive_max_pool(node: AtenNode, x: Node, sizes: Sequence[Dim]) -> list[Node | None]:
+    """Convert the largest element of windows that cover the image evenly, and its place.
+
+    Nobody can read places in an image of open sizes.
+    """
     data = _with_batch(x, _spatial(node))
     made = pool.adaptive_max_pooled(data, sizes)
-    places = pool.adaptive_max_places(data, sizes)
+    if not all(isinstance(d, int) for d in (*dims_of(data)[2:], *sizes)):
+        return [reshaped(made, node.dims(0)), None]
+    places = pool.adaptive_max_places(data, known_sizes(sizes))
     return [reshaped(made, node.dims(0)), reshaped(places, node.dims(1))]

@@ -17,12 +17,13 @@ from treadle.frontend.builders.basic import (
 )
 from treadle.frontend.builders.dynamic_operands import AxisRange
 from treadle.frontend.builders.movement import concatenated, sliced
+from treadle.frontend.builders.reduce import total
 from treadle.frontend.torch.node import AtenNode, aten, operand
 from treadle.graph.broadcasting import common_shape
 from treadle.graph.nodes import Node, TupleItem
 from treadle.graph.types import Dim, product_of
+from treadle.ops import cumulative, search, select
 from treadle.ops import elementwise as ew
-from treadle.ops import select
 
 
 @aten("nonzero")
@@ -112,3 +113,15 @@ def unique_consecutive(
     values, inverse, counts = selection.runs(data, axis, node.measure)
     results = [values, reshaped(inverse, shape), converted(counts, "int64")]
     return _asked(node, results, [True, return_inverse, return_counts])
+
+
+@aten("repeat_interleave.Tensor")
+def repeated_numbers(node: AtenNode, repeats: Node, *, output_size: Dim | None = None) -> Node:
+    """Convert numbers from 0 on, each as often as a vector says: [2, 0, 1] -> [0, 0, 2]."""
+    times = converted(repeats, "int64")
+    size = node.measure(total(times, (0,), False)) if output_size is None else output_size
+    node.bind_dims((size,))
+    places = counted(size)
+    return converted(
+        search.search_sorted(cumulative.cumsum(times, axis=0), places, right=True), node.dtype()
+    )
