@@ -68,8 +68,8 @@ static bool is_for_code(const char* feature) {
       "sse3", "ssse3", "sse4.1", "sse4.2", "popcnt", "avx", "f16c", "fma", "movbe", "bmi", "bmi2",
       "lzcnt", "avx2", "avx512f", "avx512dq", "avx512ifma", "avx512cd", "avx512bw", "avx512vl",
       "avx512vbmi", "avx512vbmi2", "gfni", "avx512vnni", "avx512bitalg", "avx512vpopcntdq",
-      "avx512bf16", "avxvnni", "neon", "crc", "lse", "fullfp16", "rdm", "dotprod", "fp16fml",
-      "i8mm", "bf16", "m", "a", "f", "d", "c", "v", "zba", "zbb", "zbs"};
+      "avx512bf16", "avx512fp16", "avxvnni", "neon", "crc", "lse", "fullfp16", "rdm", "dotprod",
+      "fp16fml", "i8mm", "bf16", "m", "a", "f", "d", "c", "v", "zba", "zbb", "zbs"};
   for (size_t i = 0; i < sizeof NAMES / sizeof *NAMES; i++)
     if (strcmp(feature, NAMES[i]) == 0) return true;
   return false;

@@ -3,17 +3,20 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from tests.optimize.cases import assert_same, constant, function, var
 from tests.targets import AVX512
 from treadle.expr.nodes import Var as Size
-from treadle.graph.nodes import Call, Function, Node, Var, topological
+from treadle.graph.nodes import Call, Constant, Function, Node, Var, topological
 from treadle.graph.text import call_text
 from treadle.graph.types import TensorType, tensor_type
 from treadle.ops import elementwise as ew
 from treadle.ops.conv import conv
+from treadle.ops.norm import batch_norm
 from treadle.ops.pool import max_pool
+from treadle.ops.sizes import checked
 from treadle.optimize.canonicalize import canonicalize
 from treadle.optimize.fuse import fuse
 from treadle.optimize.layout import choose_layouts
@@ -100,6 +103,23 @@ def test_an_operand_that_repeats_rows_or_columns_takes_the_image(shape: tuple[in
     x = var("x", 1, 6, 7, 9)
     made = plain(ew.multiply(pixelwise(x, 4, 6), constant(*shape)), params=[x])
     assert ranks(made, "multiply") == [4]
+
+
+@pytest.mark.parametrize("channels", [1, 9])
+def test_values_of_one_axis_are_of_channels_or_columns(channels: int) -> None:
+    x = var("x", 2, 6, 1, 9)
+    sums = pixelwise(x, channels, 6)
+    parameters = [constant(channels) for _ in range(3)]
+    normal = batch_norm(sums, *parameters, Constant.of(np.full(channels, 2.0, np.float32)))
+    plain(normal, params=[x])
+    assert ranks(plain(ew.multiply(sums, constant(9)), params=[x]), "multiply") == [4]
+    assert ranks(plain(ew.multiply(sums, constant(1)), params=[x]), "multiply") == [3]
+
+
+def test_not_where_an_axis_is_named() -> None:
+    x = var("x", 1, 6, 7, 9)
+    made = plain(checked(pixelwise(x, 4, 6), rule="within", a=7, b=9, axis=3), params=[x])
+    assert ranks(made, "checked") in ([4], [])
 
 
 def test_a_sum_with_what_is_in_blocks_is_in_blocks() -> None:

@@ -20,6 +20,8 @@ def flat_call(values: Values, node: Call) -> Node | None:
     operator, out = node.op, tensor_type(node.type)
     if not isinstance(operator, Operator) or operator.fusion not in POINTWISE:
         return None
+    if hasattr(node.attrs, "axis"):  # it may name rows or columns
+        return None
     if not any(_is_flat(values, a, out.shape) for a in node.args):
         return None
     operands = [_operand(values, a, out.shape) for a in node.args]
@@ -42,13 +44,16 @@ def _is_whole(x: Node, shape: tuple[Dim, ...]) -> bool:
 def _operand(values: Values, x: Node, shape: tuple[Dim, ...]) -> Node | None:
     """Return an operand that broadcasts with a flat result; None of pixels that are not all read.
 
-    Nor of one that is in blocks: that is for the layout of its readers to say.
+    Nor of one that is in blocks: that is for the layout of its readers to say. One of one axis may
+    be of channels (a normalisation's) or of the last axis, which no longer is one.
     """
     if values.is_blocked(x):
         return None
     if _is_whole(x, shape):
         return values.as_flat(x)
     own = tensor_type(x.type).shape
+    if len(own) < 2:
+        return values.as_plain(x) if all(same_dim(d, 1) for d in own) else None
     full = (1,) * (len(shape) - len(own)) + own
     pixels = full[2:]
     if all(same_dim(d, 1) for d in pixels):

@@ -307,8 +307,10 @@ def transposed_axis(
     ]
     if not found or any(axis is not found[0][0] for axis, _ in found):
         return None
-    ends = (found[0][0], last)
-    along, across = (_run_to(a, op.axis, reads) if joint else (a,) for a in ends)
+    axis = found[0][0]
+    behind = op.axis[op.axis.index(axis) + 1 :]  # what is read along is not written along, too
+    along = _run_to(axis, op.axis, reads) if joint else (axis,)
+    across = _run_to(last, behind, reads) if joint else (last,)
     lengths = [size_of(tuple(a.extent for a in along))]
     lengths.append(size_of(tuple(a.extent for a in across)) if least is None else least)
     size = min(side for _, side in found)
