@@ -109,9 +109,9 @@ def test_an_operand_that_repeats_rows_or_columns_takes_the_image(shape: tuple[in
 def test_values_of_one_axis_are_of_channels_or_columns(channels: int) -> None:
     x = var("x", 2, 6, 1, 9)
     sums = pixelwise(x, channels, 6)
-    parameters = [constant(channels) for _ in range(3)]
-    normal = batch_norm(sums, *parameters, Constant.of(np.full(channels, 2.0, np.float32)))
-    plain(normal, ew.maximum(sums, constant(9)), params=[x])  # the meaning is kept
+    given = [var(name, channels) for name in ("scale", "bias", "mean")]
+    normal = batch_norm(sums, *given, Constant.of(np.full(channels, 2.0, np.float32)))
+    plain(normal, ew.maximum(sums, constant(9)), params=[x, *given])  # the meaning is kept
     assert ranks(plain(ew.maximum(sums, constant(1)), params=[x]), "maximum") == [3]
 
 
