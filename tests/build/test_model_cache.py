@@ -147,7 +147,22 @@ def test_damaged_entries_are_misses_and_disappear(damage: str, model: Path, fold
     assert find(wanted) is not None
 
 
-@pytest.mark.parametrize("said", ["[]", '{"facts": 3}', "null", '{"files": {"../a": "b"}}', "\0"])
+def test_records_that_change_while_a_model_is_compiled_keep_nothing(
+    model: Path, tmp_path: Path, folder: Path
+) -> None:
+    records = tmp_path / "records.jsonl"
+    records.write_text("")
+    aged(records)
+    wanted = compilation(model, parse_target("llvm"), OPTIONS, records)
+    assert wanted is not None
+    os.utime(records, ns=(wanted.began_ns + 1, wanted.began_ns + 1))
+    kept(model, wanted)
+    assert not list(folder.iterdir())
+
+
+@pytest.mark.parametrize(
+    "said", ["[" * 200_000, "[]", '{"facts": 3}', "null", '{"files": {"../a": "b"}}', "\0"]
+)
 def test_an_entry_of_another_form_is_a_miss(said: str, model: Path, folder: Path) -> None:
     wanted = wanted_of(model)
     kept(model, wanted)

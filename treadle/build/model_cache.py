@@ -54,19 +54,21 @@ _ENTRY_BYTES = 1 << 20
 """What the JSON file of an entry may hold at most."""
 _CLOCK_NS = 20_000_000
 """By how much the time of a change may lie behind that of the clock."""
+_MALFORMED = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
+"""What reading an entry of another form raises."""
 _READERS = ("numpy", "onnx", "torch")
 """Packages whose versions may decide how a model is read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compilation:
-    """A compilation of a file: everything that decides its result, as far as the file alone says.
+    """A compilation of a file, with records: what decides its result, as far as these alone say.
 
-    `facts` are that, as JSON; `began_ns` is when the file had not been read yet (nanoseconds since
-    1970).
+    `facts` are that, as JSON; `began_ns` is when neither had been read yet, by the clock, in ns.
     """
 
     model: Path
+    records: Path | None
     facts: Mapping[str, object]
     began_ns: int
 
@@ -111,7 +113,7 @@ def compilation(
         "backend": version_of(target),
         "readers": {name: _version(name) for name in _READERS},
     }
-    return Compilation(model, facts, began)
+    return Compilation(model, records, facts, began)
 
 
 def find(wanted: Compilation) -> Kept | None:
@@ -121,7 +123,7 @@ def find(wanted: Compilation) -> Kept | None:
     text = None if make_private(folder) else read_own_file(entry, _ENTRY_BYTES)
     if text is None:
         return None
-    with suppress(OSError, ArtifactError, ValueError, LookupError, TypeError, AttributeError):
+    with suppress(OSError, ArtifactError, *_MALFORMED):
         said = json.loads(text)
         if said["facts"] != json.loads(_json(wanted.facts)):
             return None
@@ -156,8 +158,8 @@ def keep(
         if make_private(folder) or not _has_room(folder, nbytes, limit):
             return
         digests = {name: file_digest(_sibling(wanted.model, name)) for name in files}
-        read = [wanted.model, *(_sibling(wanted.model, name) for name in digests)]
-        if any(_changed_since(file, wanted.began_ns) for file in read):
+        read = [wanted.model, wanted.records, *(_sibling(wanted.model, n) for n in digests)]
+        if any(file is not None and _changed_since(file, wanted.began_ns) for file in read):
             return
         entry.unlink(missing_ok=True)  # never an old entry of a new artifact
         write(artifact)
