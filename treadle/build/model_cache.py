@@ -22,14 +22,15 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from treadle.build.compiler_digest import compiler_digest
-from treadle.errors import ArtifactError, ToolchainError, UsageError
+from treadle.errors import ArtifactError, ModelError, ToolchainError, UsageError
 from treadle.files import replacing
+from treadle.frontend.onnx.external import check_location
 from treadle.runtime import native
 from treadle.runtime.artifact_file import ArtifactFile
 from treadle.settings import get as current_settings
@@ -41,8 +42,6 @@ Row = tuple[str, str]
 """A label, and what is printed after it."""
 
 _FORMAT = 1
-_KEEP = 0.8
-"""Eviction goes down to this part of the limit."""
 _LARGEST_SHARE = 2
 """An entry takes at most one of so many parts of the limit, and of the room there is."""
 _MEGABYTE = 1 << 20
@@ -123,7 +122,7 @@ def find(wanted: Compilation) -> Kept | None:
     text = None if make_private(folder) else read_own_file(entry, _ENTRY_BYTES)
     if text is None:
         return None
-    with suppress(OSError, ArtifactError, *_MALFORMED):
+    with suppress(OSError, ArtifactError, ModelError, *_MALFORMED):
         said = json.loads(text)
         if said["facts"] != json.loads(_json(wanted.facts)):
             return None
@@ -166,8 +165,9 @@ def keep(
         with closing(ArtifactFile(artifact)) as made:
             checksum = _checksum(made.descriptor)
         said = {"facts": wanted.facts, "files": digests, "rows": rows, "artifact": checksum}
-        _write(entry, _json(said))
-        evict_unused(_entries(folder), limit, _KEEP)
+        with replacing(entry) as file:
+            file.write(_json(said))
+        evict_unused(_entries(folder), limit)
 
 
 def model_folder() -> Path:
@@ -209,14 +209,11 @@ def _checksum(descriptor: int) -> str:
     """
     checksum, buffer = native.Hash64(), bytearray(_MEGABYTE)
     view, size = np.frombuffer(buffer, np.uint8), os.fstat(descriptor).st_size
-    begin, end = range(0, size, len(buffer)), range(0, 0)
-    if size > 2 * _CHECKED_BYTES:
-        begin, end = (
-            range(0, _CHECKED_BYTES, len(buffer)),
-            range(size - _CHECKED_BYTES, size, len(buffer)),
-        )
-    for at in (*begin, *end):
-        checksum.add_at(view.ctypes.data, os.preadv(descriptor, [buffer], at))
+    is_large = size > 2 * _CHECKED_BYTES
+    pieces = [(0, _CHECKED_BYTES), (size - _CHECKED_BYTES, size)] if is_large else [(0, size)]
+    for start, end in pieces:
+        for at in range(start, end, len(buffer)):
+            checksum.add_at(view.ctypes.data, os.preadv(descriptor, [buffer], at))
     return f"{checksum.hexdigest()} of {size}"
 
 
@@ -247,11 +244,9 @@ def _entries(folder: Path) -> Iterator[tuple[Path, ...]]:
 
 
 def _sibling(model: Path, name: str) -> Path:
-    """Return a file in the model's folder. Raises: ValueError for a name that leads out of it."""
-    parts = PurePosixPath(name)
-    if parts.is_absolute() or ".." in parts.parts:
-        raise ValueError(name)
-    return model.parent / parts
+    """Return a file in the model's folder. Raises: ModelError for a name that leads out of it."""
+    check_location(name)
+    return model.parent / name
 
 
 def _changed_since(file: Path, began_ns: int) -> bool:
@@ -261,11 +256,6 @@ def _changed_since(file: Path, began_ns: int) -> bool:
 
 def _has_room(folder: Path, nbytes: int, limit: int) -> bool:
     return nbytes * _LARGEST_SHARE <= min(limit, shutil.disk_usage(folder).free)
-
-
-def _write(path: Path, data: bytes) -> None:
-    with replacing(path) as file:
-        file.write(data)
 
 
 def _remove(*paths: Path) -> None:

@@ -101,7 +101,7 @@ def run(arguments: argparse.Namespace) -> int:
         _check_runs_here(target)
     start = time.perf_counter()
     is_plain = form == "tar" and not linker and not arguments.dump_code
-    wanted = wanted_model(arguments) if is_plain else None
+    wanted = wanted_model(arguments, target) if is_plain else None
     kept = None if wanted is None else find(wanted)
     if kept is not None:
         _write_kept(kept, output, time.perf_counter() - start)

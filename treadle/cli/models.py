@@ -51,9 +51,9 @@ def open_model(arguments: argparse.Namespace) -> Runnable:
     check_readable(arguments.model)
     if is_artifact(arguments.model):
         return open_artifact(arguments, arguments.model)
-    is_sized = not arguments.dynamic
-    wanted = wanted_model(arguments, sized=is_sized)
-    kept = None if wanted is None or why_not_here(target_of(arguments)) else find(wanted)
+    is_sized, target = not arguments.dynamic, target_of(arguments)
+    wanted = wanted_model(arguments, target, sized=is_sized)
+    kept = None if wanted is None or why_not_here(target) else find(wanted)
     if kept is not None:
         with suppress(ArtifactError):
             return LoadedExecutable(kept.artifact)

@@ -42,7 +42,9 @@ def given_shapes(arguments: argparse.Namespace) -> dict[str, tuple[int, ...]] | 
     return parse_shapes(arguments.input_shapes) if arguments.input_shapes is not None else None
 
 
-def wanted_model(arguments: argparse.Namespace, *, sized: bool = True) -> Compilation | None:
+def wanted_model(
+    arguments: argparse.Namespace, target: Target, *, sized: bool = True
+) -> Compilation | None:
     """Return what decides the compilation that the command line asks for; None where more does."""
     if arguments.operators or not isinstance(arguments.records, Path | None):
         return None
@@ -56,4 +58,4 @@ def wanted_model(arguments: argparse.Namespace, *, sized: bool = True) -> Compil
         "unchecked": arguments.unchecked,
         "dynamic": arguments.dynamic,
     }
-    return compilation(arguments.model, target_of(arguments), options, arguments.records)
+    return compilation(arguments.model, target, options, arguments.records)

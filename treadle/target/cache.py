@@ -89,7 +89,7 @@ class KernelCache:
     def evict(self) -> None:
         """Remove the entries unused for longest until the folder is within its limit."""
         paths = self.root.glob(f"{'?' * _SHARD_LETTERS}/*{_SUFFIX}")
-        evict_unused(((path,) for path in paths), self.limit, _KEEP)
+        evict_unused(((path,) for path in paths), self.limit)
 
     def _path(self, key: str) -> Path:
         name = hashlib.sha256(key.encode()).hexdigest()
@@ -107,8 +107,8 @@ def object_cache_folder() -> Path:
     return get_settings().cache / "kernels"
 
 
-def evict_unused(entries: Iterable[tuple[Path, ...]], limit: int, share: float) -> None:
-    """Where entries take more than `limit` bytes, remove those unused for longest, down to a share.
+def evict_unused(entries: Iterable[tuple[Path, ...]], limit: int) -> None:
+    """Where entries take more than `limit` bytes, remove those unused for longest, to well below.
 
     An entry is some files; its first one's time is that of its last use.
     """
@@ -125,7 +125,7 @@ def evict_unused(entries: Iterable[tuple[Path, ...]], limit: int, share: float) 
             with suppress(OSError):
                 path.unlink()
         total -= size
-        if total <= limit * share:
+        if total <= limit * _KEEP:
             return
 
 

@@ -93,7 +93,7 @@ def with_conditions(x: Node, conditions: Sequence[Condition], symbols: Symbols) 
     """Return `x`, which every run refuses whose sizes are not as the conditions say."""
     for condition in conditions:
         a, b = symbols.dim_of(condition.a), symbols.dim_of(condition.b)
-        below = min(0, 0, *(d for d in (a, b) if isinstance(d, int)))
+        below = min([0, *(d for d in (a, b) if isinstance(d, int))])
         a, b = normal_size(convert(a) - below), normal_size(convert(b) - below)
         x = checked(x, "asked", a, b, reason=condition.text)
     return x
