@@ -41,7 +41,7 @@ from treadle.tune.methods import (
 )
 from treadle.tune.options import TuneOptions
 from treadle.tune.record_store import RecordStore, open_store
-from treadle.tune.settle import Comparison, compared
+from treadle.tune.settle import Comparison, Evidence, compared
 from treadle.tune.task import extract_tasks
 from treadle.tune.tuner import OnChange, Tuner
 from treadle.tune.worker import why_unlike
@@ -349,10 +349,13 @@ def _settled(run: _Run, fused: Fused, tuner: Tuner, methods: Sequence[MethodReco
     elif changed:
         before = run.compiled(methods)
         inputs = run.inputs(before)
+        evidence = Evidence()
         while changed:
             after = run.compiled(methods, changed)
             comparison = compared(before, after, inputs, list(changed))
-            slower = comparison.slower or ([] if comparison.is_faster else list(changed))
+            evidence.add(comparison)
+            names = list(changed)
+            slower = evidence.slower(names) or ([] if comparison.is_faster else names)
             if not slower:
                 break
             for name in slower:

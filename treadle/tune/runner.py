@@ -40,6 +40,8 @@ _INTERRUPTED_SECONDS = 0.05
 """What a call of a few microseconds may take where others run in between."""
 _Z = 1.96
 """Of a normal distribution 95 % lies within so many standard deviations."""
+_LOOK_SECONDS, _IDLE, _SPIN_SECONDS = 0.005, 0.1, 1.0
+"""Threads are idle that use at most this share of a core between two looks; how long to wait."""
 
 
 Timer = Callable[[int], float]
@@ -257,6 +259,7 @@ def _answer(
     try:
         if data["do"] == "prepare":
             prepared[number] = _prepare(task, options)
+            wait_for_idle_threads()
             return {"error": "", "dropped": _dropped(prepared)}
         ready = prepared[number]
         if data["do"] == "race":
@@ -286,6 +289,20 @@ def _prepare(task: Task, options: MeasureOptions) -> _Prepared:
     expected = task.reference(arguments)
     rotation = _rotation(task, arguments) if options.cold_weights and not options.flush else []
     return _Prepared(arguments, outputs, expected, rotation)
+
+
+def wait_for_idle_threads() -> None:
+    """Wait until no other thread of this process uses a core, at most a second.
+
+    The threads of NumPy's BLAS spin for a tenth of a second after a product of the reference:
+    kernels timed meanwhile would share the cores with them.
+    """
+    end = time.monotonic() + _SPIN_SECONDS
+    while time.monotonic() < end:
+        used = time.process_time()
+        time.sleep(_LOOK_SECONDS)
+        if time.process_time() - used <= _IDLE * _LOOK_SECONDS:
+            return
 
 
 def _rotation(task: Task, arguments: Sequence[NDArray]) -> list[list[NDArray]]:
