@@ -26,7 +26,7 @@ from treadle.cli.inputs import given_inputs
 from treadle.cli.machine import cpu_text, treadle_version
 from treadle.cli.models import open_model
 from treadle.cli.named import check_readable
-from treadle.cli.roofline import measured_limits
+from treadle.cli.roofline import measured_limits, target_of
 from treadle.cli.table import print_table
 from treadle.cli.text import console, print_row
 from treadle.errors import UsageError
@@ -140,7 +140,7 @@ def _run_kernels(arguments: argparse.Namespace) -> int:
         inputs = given_inputs(arguments, model)
         rounds, seconds = arguments.repeat, arguments.time_limit
         found = kernels.measure(model, inputs, rounds, seconds, flush=flush)
-        limits = measured_limits(threads)
+        limits = measured_limits(threads, target_of(model))
     limits = limits.out_of_cache if flush else limits
     if arguments.json:
         facts = _facts(arguments.model, inputs, threads, 1)

@@ -11,6 +11,9 @@ from treadle.build.sizes import number_of, sizes_of_run
 from treadle.cli import peak
 from treadle.cli.peak import CacheLevel
 from treadle.runtime.array import NDArray
+from treadle.target.host import why_not_here
+from treadle.target.parse import parse_target
+from treadle.target.probes import PROBE_KIND
 
 
 @dataclass(frozen=True)
@@ -55,11 +58,23 @@ class Limits:
         return "memory", self.gigabytes
 
 
-def measured_limits(threads: int) -> Limits:
-    """Measure what this machine can do on so many threads."""
+def measured_limits(threads: int, target: str = PROBE_KIND) -> Limits:
+    """Measure what this machine can do on so many threads, with the vectors of a target.
+
+    They are the machine's own for a target of another kind, or one that does not run here.
+    """
+    parsed = parse_target(target)
+    is_own = parsed.kind != PROBE_KIND or why_not_here(parsed) is not None
     return Limits(
-        peak.fma_gflops(threads), peak.read_gigabytes(threads), peak.cache_levels(threads)
+        peak.fma_gflops(threads, PROBE_KIND if is_own else target),
+        peak.read_gigabytes(threads),
+        peak.cache_levels(threads),
     )
+
+
+def target_of(model: Runnable) -> str:
+    """Return the target that a model was compiled for; this machine's where its plan names none."""
+    return str(model.describe().get("target", PROBE_KIND))
 
 
 @dataclass(frozen=True)
