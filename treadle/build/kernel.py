@@ -142,6 +142,11 @@ class Kernel:
         return backend_of(self.target)
 
     @property
+    def device_kind(self) -> str:
+        """The kind of the device it runs on."""
+        return "cpu" if self.target.family == "cpu" else self.target.kind
+
+    @property
     def function(self) -> Function:
         """The fused function. Raises: UsageError for a kernel that is made of no graph."""
         if not isinstance(self.work, Function):

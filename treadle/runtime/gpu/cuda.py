@@ -73,7 +73,8 @@ _ATTRIBUTES = {
 }  # fmt: skip
 """The numbers of CUdevice_attribute."""
 
-_NO_DEVICE, _NOT_FOUND, _OUT_OF_MEMORY, _THREAD_LOCAL = 100, 500, 2, 1
+_NO_DEVICE, _NOT_FOUND, _OUT_OF_MEMORY = 100, 500, 2
+_RELAXED = 2  # mode of capture: memory of what nobody needs may be freed meanwhile
 _FATAL = frozenset({700, 702, 714, 715, 716, 717, 718, 719})
 """Errors of a kernel after which the context can do nothing more."""
 
@@ -366,7 +367,7 @@ class _Graph:
         self._starts = starts  # what they keep alive is used by the graph
         self._graph: c_void_p | None = None
         api, graph, executable = driver._api, c_void_p(), c_void_p()
-        api("cuStreamBeginCapture_v2", driver._stream, _THREAD_LOCAL)
+        api("cuStreamBeginCapture_v2", driver._stream, _RELAXED)
         try:
             for start in starts:
                 start()
