@@ -246,7 +246,8 @@ class CudaDriver:
         def start() -> None:
             with self.lock:
                 self._enter()
-                self._api("cuMemcpyDtoDAsync_v2", target, source, nbytes, self._stream)
+                if nbytes:
+                    self._api("cuMemcpyDtoDAsync_v2", target, source, nbytes, self._stream)
 
         return start
 
@@ -275,19 +276,25 @@ class CudaDriver:
                 self._enter()
                 self._api("cuMemFree_v2", address)
 
-    def copy_in(self, target: int, source: int, nbytes: int) -> None:
+    def copy_in(self, target: int, source: int, nbytes: int, *, wait: bool = True) -> None:
         """See `GpuDriver.copy_in`."""
         with self.lock:
             self._enter()
+            if not nbytes:
+                return
             self._api("cuMemcpyHtoDAsync_v2", target, source, nbytes, self._stream)
-            self._api("cuStreamSynchronize", self._stream)
+            if wait:
+                self._api("cuStreamSynchronize", self._stream)
 
-    def copy_out(self, target: int, source: int, nbytes: int) -> None:
+    def copy_out(self, target: int, source: int, nbytes: int, *, wait: bool = True) -> None:
         """See `GpuDriver.copy_out`."""
         with self.lock:
             self._enter()
+            if not nbytes:
+                return
             self._api("cuMemcpyDtoHAsync_v2", target, source, nbytes, self._stream)
-            self._api("cuStreamSynchronize", self._stream)
+            if wait:
+                self._api("cuStreamSynchronize", self._stream)
 
     def memory_info(self) -> tuple[int, int]:
         """See `GpuDriver.memory_info`."""

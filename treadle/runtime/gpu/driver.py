@@ -112,11 +112,14 @@ class GpuDriver(Protocol):
     def free(self, address: int) -> None:
         """Give memory back to the driver."""
 
-    def copy_in(self, target: int, source: int, nbytes: int) -> None:
-        """Copy from host memory; when this returns the source may change."""
+    def copy_in(self, target: int, source: int, nbytes: int, *, wait: bool = True) -> None:
+        """Copy from host memory, after all that was started before.
 
-    def copy_out(self, target: int, source: int, nbytes: int) -> None:
-        """Copy to host memory, after all that was started before."""
+        The source may change when this returns; without `wait`, after `synchronize`.
+        """
+
+    def copy_out(self, target: int, source: int, nbytes: int, *, wait: bool = True) -> None:
+        """Copy to host memory; it is there when this returns or, without `wait`, later."""
 
     def prepared_copy(self, target: int, source: int, nbytes: int) -> Callable[[], None]:
         """Return what copies from device memory to device memory."""

@@ -207,22 +207,22 @@ class OpenclDriver:
                 _call("clFinish", self._queue)
                 functions()["clSVMFree"](self._context, address)
 
-    def _copy(self, target: int, source: int, nbytes: int, is_waited_for: int) -> None:
+    def _copy(self, target: int, source: int, nbytes: int, waits: int) -> None:
         with self.lock:
             self._process.check()
             if nbytes:
                 _call(
-                    "clEnqueueSVMMemcpy", self._queue, is_waited_for, target, source, nbytes,
+                    "clEnqueueSVMMemcpy", self._queue, waits, target, source, nbytes,
                     0, None, None,
                 )  # fmt: skip
 
-    def copy_in(self, target: int, source: int, nbytes: int) -> None:
+    def copy_in(self, target: int, source: int, nbytes: int, *, wait: bool = True) -> None:
         """See `GpuDriver.copy_in`."""
-        self._copy(target, source, nbytes, 1)
+        self._copy(target, source, nbytes, int(wait))
 
-    def copy_out(self, target: int, source: int, nbytes: int) -> None:
+    def copy_out(self, target: int, source: int, nbytes: int, *, wait: bool = True) -> None:
         """See `GpuDriver.copy_out`."""
-        self._copy(target, source, nbytes, 1)
+        self._copy(target, source, nbytes, int(wait))
 
     def memory_info(self) -> tuple[int, int]:
         """See `GpuDriver.memory_info`: OpenCL tells all, not what is free."""
