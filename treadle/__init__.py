@@ -61,13 +61,13 @@ else:
 __version__ = "0.1.0"
 
 __all__ = [
-    "ArtifactError", "ConfigError", "Device", "DeviceError", "Executable", "InferenceSession", "InputError",
-    "InternalError", "LoadedExecutable", "MeasureOptions", "ModelError", "NDArray", "RpcError",
-    "ScheduleError", "SessionOptions", "Target", "TargetError", "ToolchainError", "TreadleError",
-    "TuneOptions", "TypeMismatch", "UnsupportedOperators", "UsageError", "array", "auto_scheduler",
-    "autotvm", "build", "compile", "cpu", "cuda", "empty", "from_dlpack", "from_tensorflow", "from_tflite",
-    "from_torch", "load", "load_module", "lower", "opencl", "parse_target", "rpc", "settings", "te",
-    "tune_model",
+    "ArtifactError", "ConfigError", "Device", "DeviceError", "Executable", "InferenceSession",
+    "InputError", "InternalError", "LoadedExecutable", "MeasureOptions", "ModelError", "NDArray",
+    "RpcError", "ScheduleError", "SessionOptions", "Target", "TargetError", "ToolchainError",
+    "TreadleError", "TuneOptions", "TypeMismatch", "UnsupportedOperators", "UsageError", "array",
+    "auto_scheduler", "autotvm", "build", "compile", "cpu", "cuda", "empty", "from_dlpack",
+    "from_tensorflow", "from_tflite", "from_torch", "load", "load_module", "lower", "opencl",
+    "parse_target", "rpc", "settings", "te", "tune_model",
 ]  # fmt: skip
 
 _PLACES = {

@@ -17,7 +17,6 @@ from treadle.runtime.array import (
     NDArray,
     address_of,
     as_numpy,
-    describe,
     empty_numpy,
     type_of,
 )
@@ -87,19 +86,25 @@ class DeviceArray(NDArray):
 
     def copyfrom(self, source: ArrayLike) -> DeviceArray:
         """Copy elements of the same shape and type from `source`; return self."""
-        if tuple(np.shape(source)) != self._shape or type_of(source) != self.dtype:  # type: ignore[union-attr]
-            given = as_numpy(source, "the source")
+        given: NDArray | np.ndarray
+        given = (
+            source
+            if isinstance(source, DeviceArray) and source.device == self.device
+            else _host(source)
+        )
+        if given.shape != self._shape or type_of(given) != self.dtype:
             expected = f"{self.dtype}[{', '.join(map(str, self._shape))}]"
+            found = f"{type_of(given)}[{', '.join(map(str, given.shape))}]"
             raise InputError(
-                f"{describe(given)} cannot be copied to {expected}",
+                f"{found} cannot be copied to {expected}",
                 hint="both must have the same shape and element type",
             )
         driver = opened(self.device.kind, self.device.index).driver
-        if isinstance(source, DeviceArray) and source.device == self.device:
-            driver.prepared_copy(self.pointer, source.pointer, self.nbytes)()
-            return self
-        given = np.ascontiguousarray(as_numpy(source, "the source"))
-        driver.copy_in(self.pointer, address_of(given), self.nbytes)
+        if isinstance(given, DeviceArray):
+            driver.prepared_copy(self.pointer, given.pointer, self.nbytes)()
+        else:
+            whole = np.ascontiguousarray(given)
+            driver.copy_in(self.pointer, address_of(whole), self.nbytes)
         return self
 
     def __setitem__(self, index: Any, value: Any) -> NoReturn:
@@ -107,6 +112,10 @@ class DeviceArray(NDArray):
             f"elements of an array on {self.device} cannot be written one by one",
             hint="write them in NumPy, and copy the whole array by copyfrom",
         )
+
+
+def _host(source: ArrayLike) -> np.ndarray:
+    return as_numpy(source, "the source")
 
 
 def device_array(source: np.ndarray, dtype: str, device: Device) -> DeviceArray:

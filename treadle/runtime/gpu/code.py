@@ -1,11 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The object code of a kernel for a GPU: its text, what a compiler made of it, its launches.
 
-A text says in its first lines, comments that begin with `//!`, how its functions are launched and
-with which options it is compiled:
-
-    //!launch {"symbol": "add_0", "grid": [4, 1, 1], "block": [256, 1, 1], "arguments": [0, 1, 2]}
-    //!option --fmad=true
+A text may name options of its compiler, in lines that begin with `//!option `.
 """
 
 from __future__ import annotations
@@ -16,10 +12,9 @@ from typing import cast
 
 from treadle.errors import ArtifactError
 from treadle.runtime.extents import Formula
-from treadle.runtime.gpu.driver import Launch
+from treadle.runtime.launches import Launch
 
-_MARK = "//!"
-_LAUNCH, _OPTION = f"{_MARK}launch ", f"{_MARK}option "
+_OPTION = "//!option "
 _FORMAT = 1
 
 
@@ -72,29 +67,13 @@ def launch_from_json(row: dict[str, object]) -> Launch:
     """Return a launch. Raises: KeyError, TypeError, ValueError for other data."""
     x, y, z = (cast(Formula, size) for size in cast("list[object]", row["grid"]))
     a, b, c = (int(size) for size in cast("list[int]", row["block"]))
-    arguments = tuple(int(k) for k in cast("list[int]", row["arguments"]))
-    return Launch(str(row["symbol"]), (x, y, z), (a, b, c), arguments)
-
-
-def launch_line(launch: Launch) -> str:
-    """Return the line of a text that says how one of its functions is launched."""
-    return _LAUNCH + json.dumps(asdict(launch))
-
-
-def option_line(option: str) -> str:
-    """Return the line of a text that names an option of its compiler."""
-    return _OPTION + option
-
-
-def _lines(text: str, mark: str) -> list[str]:
-    return [line[len(mark) :].strip() for line in text.splitlines() if line.startswith(mark)]
-
-
-def launches_of(text: str) -> tuple[Launch, ...]:
-    """Return the launches a text names, in order. Raises: as `launch_from_json`."""
-    return tuple(launch_from_json(json.loads(line)) for line in _lines(text, _LAUNCH))
+    arguments = [
+        k if isinstance(k, int) else str(k) for k in cast("list[object]", row["arguments"])
+    ]
+    return Launch(str(row["symbol"]), (x, y, z), (a, b, c), tuple(arguments))
 
 
 def options_of(text: str) -> tuple[str, ...]:
-    """Return the options a text names."""
-    return tuple(_lines(text, _OPTION))
+    """Return the options of its compiler that a text names."""
+    lines = (line for line in text.splitlines() if line.startswith(_OPTION))
+    return tuple(line[len(_OPTION) :].strip() for line in lines)

@@ -8,7 +8,7 @@ its own. A sequence of launches becomes a CUDA graph: one call starts all of it.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from ctypes import (
     POINTER,
     byref,
@@ -26,11 +26,11 @@ from threading import RLock
 
 from treadle.errors import DeviceError
 from treadle.runtime.gpu.driver import Argument, DeviceFacts, GpuModule, Process
-from treadle.runtime.gpu.libraries import Function, opened, typed
+from treadle.runtime.gpu.libraries import Function, Types, opened, typed
 
 _LIBRARIES = ("libcuda.so.1", "libcuda.so")
 _OUT = POINTER(c_void_p)
-_SIGNATURES = {
+_SIGNATURES: Mapping[str, Types] = {
     "cuInit": [c_uint],
     "cuDriverGetVersion": [POINTER(c_int)],
     "cuGetErrorName": [c_int, POINTER(c_char_p)],
@@ -78,7 +78,7 @@ _RELAXED = 2  # mode of capture: memory of what nobody needs may be freed meanwh
 _FATAL = frozenset({700, 702, 714, 715, 716, 717, 718, 719})
 """Errors of a kernel after which the context can do nothing more."""
 
-_DRIVER_HINT = "install NVIDIA's driver, or compile for the CPU with the target \"llvm\""
+_DRIVER_HINT = 'install NVIDIA\'s driver, or compile for the CPU with the target "llvm"'
 
 
 class _Api:
@@ -109,7 +109,9 @@ class _Api:
         """Return the driver's words for an error."""
         text = c_char_p()
         named = self.functions["cuGetErrorString"](status, byref(text))
-        words = text.value.decode(errors="replace") if named == 0 and text.value else "unknown error"
+        words = (
+            text.value.decode(errors="replace") if named == 0 and text.value else "unknown error"
+        )
         return f"{words} (code {status})"
 
 

@@ -14,25 +14,9 @@ from threading import RLock
 from typing import Protocol
 
 from treadle.errors import DeviceError
-from treadle.runtime.extents import Formula
 
 ALIGNMENT = 256
 """Every allocation in device memory starts at a multiple of this many bytes."""
-
-
-@dataclass(frozen=True, slots=True)
-class Launch:
-    """One device function of a kernel: `grid` blocks of `block` threads run it.
-
-    An extent of the grid is a number or a formula over the kernel's sizes. `arguments` are
-    positions in what the kernel is given: its buffers in order (inputs, outputs, scratch memory),
-    then its sizes.
-    """
-
-    symbol: str
-    grid: tuple[Formula, Formula, Formula]
-    block: tuple[int, int, int]
-    arguments: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -151,6 +151,9 @@ class GpuExecutor:
             return self.run(args)
         return self.run(inputs_by_name(args, named, self._given.index))
 
+    def run_fitting(self, inputs: Mapping[str, ArrayLike]) -> None:
+        """Return None: see `Executor.run_fitting`, there is no shorter way here."""
+
     def set_input(self, key: str | int, value: ArrayLike) -> None:
         """Keep an input for the runs that do not give it (no copy is made)."""
         self._given.keep(key, value)
@@ -162,7 +165,9 @@ class GpuExecutor:
     def _gathered(self, inputs: Inputs) -> list[Any]:
         """Return the arrays of a run in order, those of this device as they are."""
         names = [info.name for info in self.inputs]
-        given = inputs if isinstance(inputs, Mapping) else dict(zip(names, inputs or (), strict=False))
+        given = (
+            inputs if isinstance(inputs, Mapping) else dict(zip(names, inputs or (), strict=False))
+        )
         if isinstance(inputs, Sequence) and len(inputs) > len(names):
             return list(self._given.gather(inputs))  # refuses
         mine = Device(self.device.facts.kind, self.device.facts.index)
@@ -176,9 +181,7 @@ class GpuExecutor:
             for name, value in there.items()
         }
         checked = self._given.gather(
-            {name: stand_ins.get(name, value) for name, value in given.items()}
-            if there
-            else inputs
+            {name: stand_ins.get(name, value) for name, value in given.items()} if there else inputs
         )
         return [there.get(name, view) for name, view in zip(names, checked, strict=True)]
 
@@ -236,7 +239,9 @@ class GpuExecutor:
         self, places: Sequence[Placed], outputs: Sequence[NDArray]
     ) -> list[NDArray]:
         hosts = [
-            NDArray(np.empty(o.shape, dtypes.to_numpy(o.dtype))) if isinstance(o, DeviceArray) else o
+            NDArray(np.empty(o.shape, dtypes.to_numpy(o.dtype)))
+            if isinstance(o, DeviceArray)
+            else o
             for o in outputs
         ]
         self._returned.writable(hosts)
@@ -326,7 +331,7 @@ class GpuExecutor:
         observer: Callable[[int, np.ndarray], None],
         wanted: Iterable[int] | None = None,
     ) -> list[NDArray]:
-        """Run the model once; `observer` gets what each instruction, or each `wanted` one, writes."""
+        """Run the model; `observer` gets what each instruction, or each `wanted` one, writes."""
         given = self._gathered(inputs)
         chosen = None if wanted is None else frozenset(wanted)
         with self.device.driver.lock:

@@ -14,7 +14,8 @@ from treadle.runtime.extents import Extent
 from treadle.runtime.gpu.array import DeviceArray
 from treadle.runtime.gpu.code import GpuCode
 from treadle.runtime.gpu.devices import Block, GpuDevice, opened
-from treadle.runtime.gpu.driver import Argument, GpuModule, Launch
+from treadle.runtime.gpu.driver import Argument, GpuModule
+from treadle.runtime.launches import Launch
 from treadle.runtime.module import Binding, LoadedKernel, Sizes
 from treadle.runtime.signature import Param, Signature
 
@@ -22,7 +23,7 @@ from treadle.runtime.signature import Param, Signature
 def check_fits(code: GpuCode, device: GpuDevice, name: str) -> None:
     """Raise DeviceError where code is made for devices of another architecture."""
     facts = device.facts
-    if code.binary and code.architecture != facts.architecture:
+    if code.kind == "cuda" and code.architecture != facts.architecture:
         raise DeviceError(
             f"kernel {name} is made for {code.architecture}, {device.name} ({facts.name}) is "
             f"{facts.architecture}",
@@ -46,14 +47,13 @@ class CodeOnDevice:
     def starts(self, buffers: Sequence[int], dims: Sequence[int]) -> list[Callable[[], None]]:
         """Return what starts the kernel on buffers given by address, in order."""
         module = self._module
-        given: list[Argument] = [*buffers, *((d,) for d in dims)]
         made: list[Callable[[], None]] = []
         for launch in self.launches:
             grid = grid_of(launch, dims)
             if 0 in grid:
                 continue
             assert module is not None
-            arguments = [given[k] for k in launch.arguments]
+            arguments = [_argument(a, buffers, dims) for a in launch.arguments]
             made.append(
                 self.device.driver.prepared(module, launch.symbol, grid, launch.block, arguments)
             )
@@ -68,6 +68,14 @@ class CodeOnDevice:
     def __del__(self) -> None:
         if getattr(self, "_module", None) is not None:
             self.close()
+
+
+def _argument(argument: int | str, buffers: Sequence[int], dims: Sequence[int]) -> Argument:
+    if isinstance(argument, int):
+        return buffers[argument]
+    if argument == "workspace":
+        return buffers[-1]
+    return (dims[int(argument.removeprefix("size:"))],)
 
 
 def grid_of(launch: Launch, dims: Sequence[int]) -> tuple[int, ...]:

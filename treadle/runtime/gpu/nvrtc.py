@@ -4,19 +4,19 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_void_p
 from functools import cache
 
 from treadle.errors import DeviceError
-from treadle.runtime.gpu.libraries import Function, opened, package_files, typed
+from treadle.runtime.gpu.libraries import Function, Types, opened, package_files, typed
 
 _NAMES = ("libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so")
 _TOOLKIT = "/usr/local/cuda/lib64/libnvrtc.so"
 _INSTALL = 'pip install "treadle[cuda]", or install the CUDA toolkit'
 _STRINGS = POINTER(c_char_p)
 
-_SIGNATURES = {
+_SIGNATURES: Mapping[str, Types] = {
     "nvrtcVersion": [POINTER(c_int), POINTER(c_int)],
     "nvrtcCreateProgram": [POINTER(c_void_p), c_char_p, c_char_p, c_int, _STRINGS, _STRINGS],
     "nvrtcDestroyProgram": [POINTER(c_void_p)],
@@ -69,7 +69,9 @@ def architectures() -> tuple[str, ...]:
     return tuple(f"sm_{number}" for number in numbers)
 
 
-def compiled(text: str, architecture: str, options: Sequence[str] = (), form: str = "CUBIN") -> bytes:
+def compiled(
+    text: str, architecture: str, options: Sequence[str] = (), form: str = "CUBIN"
+) -> bytes:
     """Return the machine code of a text for an architecture such as "sm_90", or its "PTX".
 
     Raises: CompilerRefusal with the log, DeviceError when NVRTC is not installed.

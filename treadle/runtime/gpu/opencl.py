@@ -117,7 +117,7 @@ class OpenclDriver:
         if not _number(self._device, _SVM) & 1:
             raise DeviceError(
                 f"opencl({index}), {self.facts.name}, does not share virtual memory",
-                hint="use a driver of OpenCL 2.0 or later, or the target \"llvm\"",
+                hint='use a driver of OpenCL 2.0 or later, or the target "llvm"',
             )
         devices = (c_void_p * 1)(self._device)
         self._context = _made("clCreateContext", None, 1, devices, None, None)

@@ -8,7 +8,7 @@ of their inputs, as long as no size is data.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -146,7 +146,7 @@ class _Sizes:
                 raise _broken(rule, row["origin"], a, b, row.get("axis", 0))
 
 
-_HOLDS = {
+_HOLDS: Mapping[str, Callable[[int, int], bool]] = {
     "equal": lambda a, b: a == b,
     "within": lambda a, b: a <= b,
     "asked": lambda a, b: a <= b,
