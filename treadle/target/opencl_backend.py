@@ -1,49 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The back end "opencl": loop nests to kernels in OpenCL C."""
+"""The back end "opencl": loop nests to kernels in OpenCL C, compiled by the device's driver."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-
-from treadle.errors import TargetError
-from treadle.target.backend import Backend, LoadedCode, OnDone
-from treadle.target.base import Target
+from treadle.target.backend import Backend
 from treadle.target.gpu_backend import constant, lowering
+from treadle.target.gpu_code import (
+    check_opencl,
+    compile_opencl,
+    describe_opencl,
+    not_addresses,
+    opencl_version,
+    same_texts,
+)
 from treadle.target.gpu_text import emit
-
-
-def _later() -> TargetError:
-    return TargetError(
-        "kernels for opencl are written as source; nothing here compiles or loads them yet",
-        hint="write the source with: treadle kernels MODEL --target opencl --stage source",
-    )
-
-
-def _check(text: str, target: Target) -> None:
-    raise _later()
-
-
-def _compile(
-    jobs: Iterable[tuple[str, str]], target: Target, on_done: OnDone | None
-) -> dict[str, bytes]:
-    raise _later()
-
-
-def _assembly(texts: Mapping[str, str], target: Target) -> dict[str, str]:
-    raise _later()
-
-
-def _version(target: Target) -> str:
-    raise _later()
-
-
-def _load(objects: Iterable[bytes]) -> LoadedCode:
-    raise _later()
-
-
-def _describe() -> str:
-    raise _later()
-
 
 BACKEND = Backend(
     kind="opencl",
@@ -51,10 +21,10 @@ BACKEND = Backend(
     lowering=lowering,
     emit=emit,
     constant=constant,
-    check=_check,
-    compile=_compile,
-    assembly=_assembly,
-    version=_version,
-    load=_load,
-    describe=_describe,
+    check=check_opencl,
+    compile=compile_opencl,
+    assembly=same_texts,
+    version=opencl_version,
+    load=not_addresses,
+    describe=describe_opencl,
 )
