@@ -149,13 +149,6 @@ def compile_model(
         opt_level=opt_level, winograd=winograd, weight_growth=weight_growth, dynamic=dynamic,
         unchecked=unchecked, methods=methods, records=kept, report=report,
     )  # fmt: skip
-    if (reason := why_on_host(fused.main, fused.calls, fused.target)) is not None:
-        report.notes.append(f"the model runs on the CPU, not on {fused.target.kind}: {reason}")
-        return compile_model(
-            fused.module, target=host_target(), opt_level=opt_level, winograd=winograd,
-            weight_growth=weight_growth, dynamic=dynamic, unchecked=unchecked, records=records,
-            methods=methods, report=report,
-        )  # fmt: skip
     made = built(fused, kept, report)
     with _Timer(report, "load"):
         made.make_ready()
@@ -252,6 +245,13 @@ def fused_model(
         main = optimize(checked, machine, opt_level, choices)
     say_graph("graph after all passes", main)
     kernels, calls = kernels_of(main, machine)
+    if (reason := why_on_host(main, calls, machine)) is not None:
+        report.notes.append(f"the model runs on the CPU, not on {machine.kind}: {reason}")
+        return fused_model(
+            module, target=host_target(), opt_level=opt_level, winograd=winograd,
+            weight_growth=weight_growth, dynamic=dynamic, unchecked=unchecked, methods=methods,
+            records=records, report=report,
+        )  # fmt: skip
     return Fused(module, main, kernels, calls, checks, machine, told)
 
 

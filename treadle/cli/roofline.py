@@ -11,6 +11,8 @@ from treadle.build.sizes import number_of, sizes_of_run
 from treadle.cli import peak
 from treadle.cli.peak import CacheLevel
 from treadle.runtime.array import NDArray
+from treadle.runtime.gpu.executor import GpuExecutor
+from treadle.target.parse import parse_target
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,15 @@ def measured_limits(threads: int) -> Limits:
     return Limits(
         peak.fma_gflops(threads), peak.read_gigabytes(threads), peak.cache_levels(threads)
     )
+
+
+def limits_of(model: Runnable, threads: int) -> Limits:
+    """Return what a model's machine can do: a GPU by its target's facts, this CPU by measuring."""
+    executor = model.executor
+    gpu = parse_target(executor.target).gpu if isinstance(executor, GpuExecutor) else None
+    if gpu is None:
+        return measured_limits(threads)
+    return Limits(gpu.flops / 1e9, gpu.memory_bytes / 1e9)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from difflib import get_close_matches
 
-from treadle.errors import TargetError
+from treadle.errors import DeviceError, TargetError
+from treadle.runtime.gpu.devices import facts_of
 from treadle.target.base import Target
 from treadle.target.gpu_machine import Gpu
 from treadle.target.gpu_rows import GPUS, OPTIONS
@@ -46,7 +47,7 @@ def parse_gpu_target(text: str, triple: str) -> Target:
         if key in options:
             raise TargetError(f"option -{key} stands twice in target {text!r}")
         options[key] = value
-    arch = options.get("arch", GPU_KINDS[kind])
+    arch = options.get("arch") or _here(kind)
     if arch not in GPUS or (kind == "cuda" and not arch.startswith("sm_")):
         names = [a for a in GPUS if kind != "cuda" or a.startswith("sm_")]
         raise TargetError(
@@ -63,6 +64,18 @@ def parse_gpu_target(text: str, triple: str) -> Target:
         cores=gpu.multiprocessors,
         gpu=gpu,
     )
+
+
+def _here(kind: str) -> str:
+    """Return the architecture of this machine's first device, or the usual one without any.
+
+    A device newer than all that are known runs the code of none of them: it is named as it is.
+    """
+    try:
+        found = facts_of(kind).architecture
+    except DeviceError:
+        found = ""
+    return found or GPU_KINDS[kind]
 
 
 def _words(text: str) -> list[str]:

@@ -143,7 +143,7 @@ def why_not_loaded(artifact: GpuArtifact) -> TreadleError | None:
         facts = facts_of(kind)
     except DeviceError as error:
         return DeviceError(
-            f"the artifact is made for {kind}, and {error.problem[:1].lower()}{error.problem[1:]}",
+            f"the artifact is made for {kind}: {error.problem}",
             hint="load it on a machine with such a device, or compile the model for the CPU: "
             "--target llvm",
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from threading import RLock
 from typing import Protocol
 
@@ -43,9 +43,13 @@ class DeviceFacts:
     l2_bytes: int
     bandwidth: int
 
-    def to_json(self) -> dict[str, object]:
-        """Return it as JSON."""
-        return asdict(self)
+    def text(self) -> str:
+        """Return it in words, on one line."""
+        words = [self.name, self.architecture, f"{self.units} units"]
+        words += [f"{self.memory_bytes / (1 << 30):.1f} GiB"]
+        words += [f"{self.bandwidth / 1e9:.0f} GB/s"] if self.bandwidth else []
+        words += [f"{self.clock_mhz} MHz"] if self.clock_mhz else []
+        return " · ".join(word for word in (*words, self.driver) if word)
 
 
 class GpuModule(Protocol):
