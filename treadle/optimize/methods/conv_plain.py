@@ -70,4 +70,6 @@ def _build(site: ConvSite) -> Node | Flat:
     return Flat(conv.call(how, (pixels, weights), origin=site.origin))
 
 
-conv_plain = Method("plain", conv, always, _estimate, _build)
+conv_plain = Method(
+    "plain", conv, always, _estimate, _build, families=("cpu", "gpu")
+)

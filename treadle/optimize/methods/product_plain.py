@@ -22,4 +22,6 @@ def _build(site: ProductSite) -> Node:
     return site.as_in_model()
 
 
-product_plain = Method("plain", matmul, always, _estimate, _build)
+product_plain = Method(
+    "plain", matmul, always, _estimate, _build, families=("cpu", "gpu")
+)
