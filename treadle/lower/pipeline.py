@@ -23,6 +23,7 @@ from treadle.lower.flatten_buffers import flatten_buffers
 from treadle.lower.hoist_conditions import hoist_conditions
 from treadle.lower.insert_barriers import insert_barriers
 from treadle.lower.mask_tails import mask_tails
+from treadle.lower.move_vectors import move_vectors
 from treadle.lower.partition_loops import partition_loops
 from treadle.lower.plan_workspace import plan_workspace
 from treadle.lower.share_results import share_results
@@ -134,7 +135,13 @@ DEVICE = pipeline(
     (
         # While nests are as they were written: what no schedule made gets its threads.
         ("bind_loops", bind_loops),
-        *((p.name, p.run) for p in SOURCE.passes),
+        ("flatten_buffers", flatten_buffers),
+        ("simplify_loops", simplify_loops),
+        # When an access is one index, and before functions hide what is read.
+        ("move_vectors", move_vectors),
+        ("plan_workspace", plan_workspace),
+        ("expand_intrinsics", expand_intrinsics),
+        ("expand_math", expand_math),
     ),
     verify=verify,
     text=func_text,

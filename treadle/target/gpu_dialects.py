@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from treadle.dtype import itemsize
 from treadle.target.c_dialects import Dialect
 
 _CUDA_PRELUDE = """\
@@ -51,8 +52,8 @@ class GpuDialect(Dialect):
     `kernel(threads)` stands before the name of a function that the host launches with blocks of so
     many threads along three axes. `device` and `shared` mark pointers to, and arrays in, the
     memory of the device and of a block; `restrict` says that no other pointer leads there.
-    `indices` is what a hardware index is read as. `load` and `store` move `lanes` elements at
-    once: formats of (type, lanes, address) and (type, lanes, address, value address).
+    `indices` is what a hardware index is read as. `move` is the statement that moves `lanes`
+    elements from `source` to `to`, both aligned to all of them, as one `vector` of CUDA C.
     """
 
     prelude: str
@@ -64,7 +65,7 @@ class GpuDialect(Dialect):
     indices: Mapping[str, str]
     aligned: str
     reserved: str
-    typed_vectors: bool
+    move: str
 
     def kernel(self, threads: tuple[int, int, int]) -> str:
         """Return what stands before the name of a kernel that runs in such blocks."""
@@ -87,7 +88,7 @@ CUDA = GpuDialect(
     barrier="__syncthreads();",
     indices={f"{i}.{a}": f"{i}.{a}" for i in ("blockIdx", "threadIdx") for a in "xyz"},
     aligned="__align__({})",
-    typed_vectors=True,
+    move="*({vector}*){to} = *(const {vector}*){source};",
     reserved="""
     alignas alignof and and_eq asm bitand bitor catch class compl concept const_cast constexpr
     decltype delete dynamic_cast explicit export friend mutable namespace new noexcept not not_eq
@@ -114,7 +115,7 @@ OPENCL = GpuDialect(
         **{f"threadIdx.{a}": f"get_local_id({k})" for k, a in enumerate("xyz")},
     },
     aligned="__attribute__((aligned({})))",
-    typed_vectors=False,
+    move="vstore{lanes}(vload{lanes}(0, {source}), 0, {to});",
     reserved="""
     kernel __kernel global __global local __local constant __constant private __private generic
     read_only write_only read_write half uchar ushort uint ulong size_t ptrdiff_t event_t sampler_t
@@ -123,6 +124,14 @@ OPENCL = GpuDialect(
     float4 float2 int4 uint4 quad
     """,
 )
+
+def vector_type(dtype: str, lanes: int) -> str:
+    """Return a type of CUDA C that has the size of so many elements."""
+    words = itemsize(dtype) * lanes // 4
+    if dtype == "float64":
+        return f"double{words // 2}"
+    return f"{'float' if dtype == 'float32' else 'uint'}{words}"
+
 
 DIALECTS: Mapping[str, GpuDialect] = {"cuda": CUDA, "opencl": OPENCL}
 """By the kind of target."""

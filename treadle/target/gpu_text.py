@@ -7,21 +7,23 @@ memory that the caller lends the kernel if it uses that, then the sizes it reads
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from treadle.errors import InternalError
 from treadle.expr import nodes as ex
-from treadle.loop.nodes import Allocate, Buffer, For, PrimFunc, walk_stmts
+from treadle.expr.nodes import Load, Ramp
+from treadle.loop.nodes import Allocate, Buffer, For, PrimFunc, Stmt, Store, walk_stmts
 from treadle.lower.split_launches import DeviceFunction, split_launches
 from treadle.target.base import Target
 from treadle.target.c_counters import Counters
 from treadle.target.c_helpers import memory_c_type, source_of
 from treadle.target.c_statements import Statements
 from treadle.target.c_text import C_WORDS
-from treadle.target.c_values import Lines, Values
-from treadle.target.gpu_dialects import DIALECTS, GpuDialect
+from treadle.target.c_values import Lines, Values, bare
+from treadle.target.gpu_dialects import DIALECTS, GpuDialect, vector_type
 from treadle.target.kernel_memory import local_size, shared_params, workspace_offset
-from treadle.target.llvm_facts import Facts, flat_size, stored_buffers
+from treadle.target.llvm_facts import Facts, buffer_of, flat_size, stored_buffers
 from treadle.target.names import symbol
 
 _VECTOR_BYTES = 16
@@ -71,6 +73,13 @@ def _launch_text(f: DeviceFunction) -> str:
     return f"{grid} blocks of {block} threads"
 
 
+def _moved(s: Stmt) -> Iterator[Buffer]:
+    """Yield the buffers between which a statement moves a vector."""
+    if isinstance(s, Store) and s.value.lanes > 1 and isinstance(s.value, Load):
+        yield s.buffer
+        yield buffer_of(s.value.source)
+
+
 class _Device(Statements):
     """Prints the statements of one device function."""
 
@@ -81,6 +90,8 @@ class _Device(Statements):
         self.source = source
         self.function = function
         self.dialect = source.dialect
+        self._vectors = {id(b) for s in walk_stmts(function.body) for b in _moved(s)}
+        """The buffers of which several elements are moved at once."""
 
     def head(self, name: str) -> str:
         """Return the line that begins the function; names its parameters."""
@@ -122,17 +133,17 @@ class _Device(Statements):
     def allocate(self, s: Allocate) -> None:
         """Declare an array of one thread's; all others are declared at the start."""
         if s.buffer.scope == "local":
-            self._array(s.buffer, "")
+            self._array(s.buffer, "", is_vector=id(s.buffer) in self._vectors)
         self.statement(s.body)
 
-    def _array(self, buffer: Buffer, where: str) -> None:
+    def _array(self, buffer: Buffer, where: str, *, is_vector: bool = True) -> None:
         size = local_size(self.source.func, buffer) if not where else flat_size(buffer)
         if size is None:
             raise InternalError(
                 f"shared buffer {buffer} is of unknown size", at=f"kernel {self.kernel}"
             )
         name = self.values.buffers[id(buffer)] = self.lines.fresh(symbol(buffer.name))
-        aligned = f"{self.dialect.aligned.format(_VECTOR_BYTES)} " if where else ""
+        aligned = f"{self.dialect.aligned.format(_VECTOR_BYTES)} " if is_vector else ""
         type_ = memory_c_type(buffer.dtype)
         self.lines.line(f"{where}{aligned}{type_} {name}[{max(size, 1)}];")
 
@@ -150,6 +161,26 @@ class _Device(Statements):
         with self.counters.loop(s.var, s.extent) as type_:
             self.lines.line(f"const {type_} {name} = {self.dialect.indices[s.thread]};")
             self.statement(s.body)
+
+    def store(self, s: Store) -> None:
+        """Print a store; one of a vector moves a loaded one, whole."""
+        if s.value.lanes == 1:
+            super().store(s)
+            return
+        to, value = s.indices[0], s.value
+        assert isinstance(to, Ramp)
+        assert isinstance(value, Load)
+        assert isinstance(value.indices[0], Ramp)
+        source = buffer_of(value.source)
+        at, start = self.values.statement(to.base, value.indices[0].base)
+        put, get = self._address(s.buffer, at), self._address(source, start)
+        vector = vector_type(s.buffer.dtype, value.lanes)
+        words = {"vector": vector, "lanes": value.lanes, "to": put, "source": get}
+        self.lines.line(self.dialect.move.format(**words))
+
+    def _address(self, buffer: Buffer, offset: str) -> str:
+        name = self.values.buffer(buffer)
+        return name if offset == "0" else f"({name} + {bare(offset)})"
 
     def barrier(self) -> None:
         """Print the barrier of the language."""
