@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from treadle.graph.operator import Group
 from treadle.ops.schedules.gpu.facts import gpu_of
+from treadle.ops.schedules.gpu.rows import schedule_blocks_of_rows
 from treadle.ops.schedules.stages import (
     compute_of,
     inline_movement,
@@ -23,8 +24,10 @@ _USUAL_THREADS = 256
 
 
 def schedule_gpu(group: Group, target: Target, knobs: Knobs) -> None:
-    """Inline what can be; of the rest, each stage is a launch with a thread for each element."""
+    """Inline what can be; rows with reductions are blocks, else an element of a stage a thread."""
     inline_movement(group)
+    if schedule_blocks_of_rows(group, target, knobs):
+        return
     for stage in live_stages(group.schedule):
         schedule_elements(group.schedule, stage, target, knobs)
 
