@@ -227,9 +227,7 @@ conv_staged: Operator[ConvAttrs] = register(
             product_example(((2, 5, 40), (33, 5, 5)), {"pads_before": (2,), "pads_after": (2,)}),
             product_example(((1, 2, 5, 6, 7), (32, 2, 3, 2, 3)), {"strides": (1, 2, 2)}),
             product_example(((2, 2, 5, 8, 9), (36, 2, 3, 2, 3)), {"strides": (1, 2, 2)}),
-            product_example(
-                ((1, 8, 6, 6), (32, 8, 3, 3)), padding(1), ("float64", "float64")
-            ),
+            product_example(((1, 8, 6, 6), (32, 8, 3, 3)), padding(1), ("float64", "float64")),
         ),
     )
 )
