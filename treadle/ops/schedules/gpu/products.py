@@ -10,6 +10,7 @@ from treadle.cost.gpu import TILES, WARP, ProductTile, product_cycles
 from treadle.dtype import bits
 from treadle.expr.nodes import int_value
 from treadle.graph.operator import Group
+from treadle.lower.fetch_ahead import FETCH_AHEAD
 from treadle.ops.schedules.gpu.default import schedule_elements, schedule_gpu
 from treadle.ops.schedules.gpu.facts import gpu_of
 from treadle.ops.schedules.stages import (
@@ -123,6 +124,8 @@ def _tile(group: Group, parts: _Parts, tile: ProductTile, knobs: Knobs) -> None:
     steps = knobs.option("steps", _steps(known(k)), [n for n in (8, 16) if known(k) % n == 0])
     k_outer, k_inner = sums.split(k, factor=steps)
     sums.reorder(k_outer, k_inner, *op.axis)
+    if knobs.flag("fetch_ahead", default=True):
+        sums.pragma(k_outer, FETCH_AHEAD)
     for axis in (k_inner, *op.axis[-2:]):
         sums.unroll(axis)
     sides = ((parts.left, tile.rows, True), (parts.right, tile.columns, False))
