@@ -75,7 +75,7 @@ class LoopsLeft:
             return span
         found = index_span(at, self.spans, extent, self.known)
         size, whole = int_value(found.extent), int_value(span.extent)
-        if size is None or (whole is not None and size >= whole):
+        if size is None or (whole is not None and size >= whole + is_rounded):
             return span
         if is_rounded:
             return found
