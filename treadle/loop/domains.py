@@ -71,8 +71,10 @@ class LoopsLeft:
         if int_value(span.extent) == 1:
             return span
         at = substitute(index, self.at)
-        if not has_division(index) and not (is_rounded and has_division(at)):
-            return span
+        if not has_division(index):
+            if not is_rounded or not has_division(at):
+                return span
+            at = self.known.run(at)  # x // w * w + x % w is x
         found = index_span(at, self.spans, extent, self.known)
         size, whole = int_value(found.extent), int_value(span.extent)
         if size is None or (whole is not None and size >= whole + is_rounded):

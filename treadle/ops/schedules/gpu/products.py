@@ -31,6 +31,9 @@ from treadle.te.tensor import thread_axis
 _MOST_STEPS = 16
 """Steps that a block fetches at once, at most."""
 
+_MOST_BLOCKS = 65535
+"""Blocks along the second and third axis of a grid, at most."""
+
 _VECTOR = 4
 """Elements that a thread moves at once."""
 
@@ -109,9 +112,11 @@ def _tile(group: Group, parts: _Parts, tile: ProductTile, knobs: Knobs) -> None:
     n_inner, lane = result.split(n_inner, factor=_VECTOR)
     threads = (m_parts[0], n_parts[0], m_parts[1], n_parts[1])
     result.reorder(*matrices, m_outer, n_outer, *threads, m_inner, n_inner, lane)
-    block = result.fuse(*matrices, m_outer, n_outer, name="block")
     thread = result.fuse(*threads, name="thread")
-    result.bind(block, thread_axis("blockIdx.x"))
+    result.bind(n_outer, thread_axis("blockIdx.x"))
+    result.bind(m_outer, thread_axis("blockIdx.y"))
+    if matrices:
+        result.bind(result.fuse(*matrices, name="matrix"), thread_axis("blockIdx.z"))
     result.bind(thread, thread_axis("threadIdx.x"))
     result.unroll(m_inner)
     result.unroll(n_inner)
@@ -181,7 +186,8 @@ def _tiles(group: Group, target: Target) -> list[ProductTile]:
         held = (tile.rows + tile.columns) * _MOST_STEPS * size
         is_even = not is_grouped or rows % tile.rows == 0
         has_room = tile.threads <= gpu.block_threads and held <= gpu.block_bytes
-        return is_inside and is_even and has_room
+        is_listed = max(prod(map(known, op.axis[:-2])), rows // tile.rows) <= _MOST_BLOCKS
+        return is_inside and is_even and has_room and is_listed
 
     return [t for t in TILES if fits(t)]
 
