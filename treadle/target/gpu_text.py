@@ -152,9 +152,10 @@ class _Device(Statements):
         if s.kind == "thread":
             self._index(s)
             return
+        [extent] = self.values.statement(s.extent)
         if s.kind == "unrolled":
             self.lines.line("#pragma unroll")
-        self.serial_loop(s)
+        self.loop(s, "0", extent)
 
     def _index(self, s: For) -> None:
         name = self.values.vars[s.var] = self.lines.fresh(symbol(s.var.name))

@@ -10,6 +10,7 @@ from treadle.cost.gpu import TILES, WARP, ProductTile, product_cycles
 from treadle.dtype import bits
 from treadle.expr.nodes import int_value
 from treadle.graph.operator import Group
+from treadle.lower.fetch_ahead import FETCH_AHEAD
 from treadle.ops.schedules.gpu.default import schedule_elements, schedule_gpu
 from treadle.ops.schedules.gpu.facts import gpu_of
 from treadle.ops.schedules.stages import (
@@ -29,6 +30,9 @@ from treadle.te.tensor import thread_axis
 
 _MOST_STEPS = 16
 """Steps that a block fetches at once, at most."""
+
+_MOST_BLOCKS = 65535
+"""Blocks along the second and third axis of a grid, at most."""
 
 _VECTOR = 4
 """Elements that a thread moves at once."""
@@ -108,9 +112,11 @@ def _tile(group: Group, parts: _Parts, tile: ProductTile, knobs: Knobs) -> None:
     n_inner, lane = result.split(n_inner, factor=_VECTOR)
     threads = (m_parts[0], n_parts[0], m_parts[1], n_parts[1])
     result.reorder(*matrices, m_outer, n_outer, *threads, m_inner, n_inner, lane)
-    block = result.fuse(*matrices, m_outer, n_outer, name="block")
     thread = result.fuse(*threads, name="thread")
-    result.bind(block, thread_axis("blockIdx.x"))
+    result.bind(n_outer, thread_axis("blockIdx.x"))
+    result.bind(m_outer, thread_axis("blockIdx.y"))
+    if matrices:
+        result.bind(result.fuse(*matrices, name="matrix"), thread_axis("blockIdx.z"))
     result.bind(thread, thread_axis("threadIdx.x"))
     result.unroll(m_inner)
     result.unroll(n_inner)
@@ -123,6 +129,8 @@ def _tile(group: Group, parts: _Parts, tile: ProductTile, knobs: Knobs) -> None:
     steps = knobs.option("steps", _steps(known(k)), [n for n in (8, 16) if known(k) % n == 0])
     k_outer, k_inner = sums.split(k, factor=steps)
     sums.reorder(k_outer, k_inner, *op.axis)
+    if knobs.flag("fetch_ahead", default=True):
+        sums.pragma(k_outer, FETCH_AHEAD)
     for axis in (k_inner, *op.axis[-2:]):
         sums.unroll(axis)
     sides = ((parts.left, tile.rows, True), (parts.right, tile.columns, False))
@@ -178,7 +186,8 @@ def _tiles(group: Group, target: Target) -> list[ProductTile]:
         held = (tile.rows + tile.columns) * _MOST_STEPS * size
         is_even = not is_grouped or rows % tile.rows == 0
         has_room = tile.threads <= gpu.block_threads and held <= gpu.block_bytes
-        return is_inside and is_even and has_room
+        is_listed = max(prod(map(known, op.axis[:-2])), rows // tile.rows) <= _MOST_BLOCKS
+        return is_inside and is_even and has_room and is_listed
 
     return [t for t in TILES if fits(t)]
 

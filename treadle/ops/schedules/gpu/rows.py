@@ -16,7 +16,6 @@ from treadle.ops.schedules.rows import is_along_rows, shared_rows
 from treadle.ops.schedules.stages import (
     compute_of,
     is_reduction,
-    is_step,
     itemsize_of,
     live_stages,
     size_of,
@@ -31,6 +30,9 @@ from treadle.te.tensor import thread_axis
 
 _LEAST_TERMS = 64
 """A row of so many terms is worth a block of its own."""
+
+_LEAST_CHAIN = 4
+"""So many elements or terms are, where a row takes several stages."""
 
 _TERMS_EACH = 4
 """So many terms of a row are worth a thread."""
@@ -55,8 +57,8 @@ def schedule_blocks_of_rows(group: Group, target: Target, knobs: Knobs) -> bool:
     count = shared_rows(s, live, result)
     if count == 0 or not _fits(s, live, result, count, gpu.block_bytes):
         return False
-    longest = max(_row_size(x, count) for x in live)
-    wanted = max(gpu.warp, 1 << (longest // _TERMS_EACH).bit_length() - 1)
+    widest = max(_width(x, count) for x in live)
+    wanted = max(gpu.warp, 1 << (widest - 1).bit_length())
     usual = min(_MOST_THREADS, gpu.block_threads, wanted)
     sizes = [n for n in (32, 64, 128, 256, 512) if n <= gpu.block_threads and n != usual]
     threads = knobs.option("row_threads", usual, sizes)
@@ -84,15 +86,22 @@ def _fits(s: Schedule, live: list[Stage], result: Stage, count: int, room: int) 
         held += max(size, _MOST_THREADS * 2) * itemsize_of(stage) * is_shared
     if held > room or itemsize(result.op.outputs[0].dtype) == 0:
         return False
-    alone = [x for x in live if is_reduction(x)]
-    if any(x is not result and not is_step(x) for x in live):
-        return True  # in one launch instead of several
-    return all(_row_size(x, count) >= _LEAST_TERMS and _is_in_order(x) for x in alone)
+    if len(live) > 1:  # in one launch instead of several
+        return max(_row_size(x, count) for x in live) >= _LEAST_CHAIN
+    return _row_size(result, count) >= _LEAST_TERMS and _is_in_order(result)
 
 
 def _is_in_order(stage: Stage) -> bool:
     """True where the terms that a stage combines are neighbours in memory."""
     return walks_along(stage, compute_of(stage).reduce_axis[-1])
+
+
+def _width(stage: Stage, count: int) -> int:
+    """Return how many threads of a block have something to do in a stage."""
+    op = compute_of(stage)
+    size = size_of(op.shape[count:]) or 1
+    terms = size_of(tuple(a.extent for a in op.reduce_axis)) or 1
+    return size if size > 1 else max(1, terms // _TERMS_EACH)
 
 
 def _row_size(stage: Stage, count: int) -> int:
