@@ -62,7 +62,7 @@ HELD: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "cli/test_main.py": (
         "every command is run as users run it",
-        ("cli/bench.py", "cli/compile.py"),
+        ("cli/bench.py", "cli/compile.py", "cli/named.py"),
     ),
     "cli/test_records.py": (
         "what records cover of a model is said", ("build/coverage.py",),
@@ -206,6 +206,18 @@ HELD: dict[str, tuple[str, tuple[str, ...]]] = {
     "runtime/test_toolchain.py": ("the runtime is built", ("runtime/native_build.py",)),
     "native/test_artifact.py": (
         "artifacts are opened by the native runtime", ("runtime/artifact_file.py",),
+    ),
+    "build/test_gpu_executable.py": (
+        "models for GPUs are compiled, saved, loaded and refused",
+        ("build/gpu_artifact.py", "build/gpu_loaded.py", "build/gpu_places.py",
+         "runtime/gpu/artifact.py"),
+    ),
+    "runtime/gpu/test_executor.py": (
+        "models run with kernels on either side", ("runtime/gpu/program.py",),
+    ),
+    "runtime/gpu/test_opencl.py": (
+        "a device does all that the protocol says",
+        ("runtime/gpu/driver.py", "runtime/gpu/opencl_library.py"),
     ),
     "build/test_kernel_library.py": (
         "kernels alone are kept in files", ("runtime/kernel_files.py",),
