@@ -281,7 +281,7 @@ BEHAVIOURS: dict[str, tuple[str, ...]] = {
     "autotvm": ("rpc_runner",),
     "build": ("dynamic", "foreign_operators", "indices", "large", "models", "networks_at_random",
               "output_views", "run_time", "run_time_broadcast", "unaligned_inputs"),
-    "cli": ("interrupt",),
+    "cli": ("gpu_commands", "interrupt"),
     "frontend/builders": ("aten",),
     "frontend/keras": ("layers",),
     "frontend/onnx": ("data_positions", "exporters", "hostile", "low_precision_weights",
