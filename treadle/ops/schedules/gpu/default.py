@@ -73,11 +73,13 @@ def schedule_elements(s: Schedule, stage: Stage, target: Target, knobs: Knobs) -
         local.compute_at(stage, thread)
 
 
-def bind_elements(s: Schedule, stage: Stage, target: Target, knobs: Knobs) -> IterVar | None:
+def bind_elements(
+    s: Schedule, stage: Stage, target: Target, knobs: Knobs, *, is_alone: bool = False
+) -> IterVar | None:
     """Bind all axes of a stage, fused, to blocks of threads; return the loop over the threads.
 
     None for a stage without axes, which one thread computes. Where what is read and written lies in
-    order, a thread takes as many elements as it can move at once.
+    order, a thread takes as many elements as it can move at once; one if `is_alone`.
     """
     op = compute_of(stage)
     if not op.axis:
@@ -85,7 +87,7 @@ def bind_elements(s: Schedule, stage: Stage, target: Target, knobs: Knobs) -> It
     gpu = gpu_of(target)
     usual = min(_USUAL_THREADS, gpu.block_threads)
     total = size_of(op.shape)
-    lanes = _lanes(s, stage)
+    lanes = 1 if is_alone else _lanes(s, stage)
     is_many = total is not None and total >= lanes * usual * gpu.multiprocessors
     is_wide = lanes > 1 and knobs.flag("vectors", default=is_many)
     fused = stage.fuse(*op.axis, name="element")
