@@ -7,6 +7,7 @@ from treadle.dtype import itemsize
 from treadle.graph.operator import Group
 from treadle.ops.schedules.gpu.facts import gpu_of
 from treadle.ops.schedules.gpu.rows import schedule_blocks_of_rows
+from treadle.ops.schedules.gpu.sums import schedule_sums
 from treadle.ops.schedules.stages import (
     compute_of,
     is_costly,
@@ -37,6 +38,13 @@ def schedule_gpu(group: Group, target: Target, knobs: Knobs) -> None:
     """Inline what can be; rows with reductions are blocks, else an element of a stage a thread."""
     inline_moves(group)
     if schedule_blocks_of_rows(group, target, knobs):
+        return
+
+    def bind(stage: Stage) -> IterVar | None:
+        return bind_elements(s, stage, target, knobs.within(stage.name), is_alone=True)
+
+    s = group.schedule
+    if schedule_sums(group, target, knobs, bind):
         return
     for stage in live_stages(group.schedule):
         schedule_elements(group.schedule, stage, target, knobs)

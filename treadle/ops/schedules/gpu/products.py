@@ -8,22 +8,21 @@ from math import prod
 
 from treadle.cost.gpu import PARTS, TILES, WARP, ProductTile, parted_cycles
 from treadle.dtype import bits
-from treadle.expr.nodes import int_value
 from treadle.graph.operator import Group
 from treadle.lower.fetch_ahead import FETCH_AHEAD
 from treadle.ops.schedules.gpu.default import bind_elements, schedule_elements, schedule_gpu
 from treadle.ops.schedules.gpu.facts import gpu_of
+from treadle.ops.schedules.gpu.sums import tail_of
 from treadle.ops.schedules.stages import (
     compute_of,
     inline_tail,
     is_inlined,
-    is_reduction,
     known,
     live_stages,
 )
 from treadle.target.base import Target
 from treadle.te.knobs import Knobs
-from treadle.te.operations import ComputeOp, IterVar
+from treadle.te.operations import IterVar
 from treadle.te.schedule import Schedule
 from treadle.te.stage import Stage
 from treadle.te.tensor import thread_axis
@@ -125,24 +124,9 @@ def _has_pixels(group: Group) -> bool:
 
 
 def _result(group: Group, total: Stage) -> Stage:
-    """Return the result of a group where it is an element-wise tail of the sums, else the sums."""
+    """Return what is stored: a tail of the sums, or the sums."""
     s = group.schedule
-    if total.is_output or len(s.outputs) > 1:
-        return total
-    result = s[group.outputs[0]]
-    stored = s[group.anchor[3]] if _has_pixels(group) else total
-    shape = [int_value(d) for d in compute_of(stored).shape]
-    after = [total]
-    for stage in s.stages:
-        if not any(stage in s.readers(x) for x in after):
-            continue
-        after.append(stage)
-        op = stage.op
-        if not isinstance(op, ComputeOp) or is_reduction(stage):
-            return total
-        if [int_value(d) for d in op.shape] != shape:
-            return total
-    return result
+    return tail_of(group, total, s[group.anchor[3]] if _has_pixels(group) else total)
 
 
 def _tile(parts: _Parts, tile: ProductTile, knobs: Knobs) -> None:
