@@ -103,15 +103,17 @@ def _by_several(group: Group, total: Stage, result: Stage, target: Target, knobs
     """Let several threads sum the terms of an element in turn, and one of them add their sums.
 
     before: for j: for k: y[j] += f(k, j)
-    after:  for b in blocks: for t in threads.y: for u in threads.x: for k: p[u, t] += f(k * 16 + t)
-                             for u in threads.x: y[b * 32 + u] = sum of p[u, ...]
+    after:  for b in blocks: for t in threads.y: for u in threads.x: for k: p[t, u] += f(k * 16 + t)
+                             for u in threads.x: y[b * 32 + u] = sum of p[..., u]
     """
     s, gpu = group.schedule, gpu_of(target)
     counts = [n for n in (16, 8, 4, 2) if n * _WIDTH <= gpu.block_threads]
     count = knobs.option("threads_each", counts[0], counts[1:])
     op = compute_of(total)
     _, turn = total.split(total.fuse(*op.reduce_axis, name="k"), factor=count)
-    partial = s[s.rfactor(op.outputs[0], turn, factor_axis=len(op.axis))]
+    partial = s[s.rfactor(op.outputs[0], turn, factor_axis=len(op.axis) - 1)]
+    held = s[s.cache_write(partial.op.outputs[0], "local")]
+    total.round_up(op.axis[-1])
     *others, last = compute_of(result).axis
     outer, element = result.split(last, factor=_WIDTH)
     element, one = result.split(element, factor=1)
@@ -121,12 +123,14 @@ def _by_several(group: Group, total: Stage, result: Stage, target: Target, knobs
     result.bind(element, thread_axis("threadIdx.x"))
     result.bind(first, thread_axis("threadIdx.y"))
     made = compute_of(partial)
+    for stage in (partial, held):
+        stage.round_up(compute_of(stage).axis[-1])
     partial.set_scope("shared")
     partial.compute_at(result, block)
-    by_element, _ = partial.split(made.axis[-2], nparts=_WIDTH)
-    by_turn, _ = partial.split(made.axis[-1], nparts=count)
-    rest = [a for a in partial.leaf_iter_vars if a not in (by_element, by_turn)]
-    partial.reorder(by_turn, by_element, *(a for a in rest if a not in made.reduce_axis))
+    by_element, _ = partial.split(made.axis[-1], nparts=_WIDTH)
+    by_turn, _ = partial.split(made.axis[-2], nparts=count)
+    partial.reorder(by_turn, by_element)
     partial.bind(by_element, thread_axis("threadIdx.x"))
     partial.bind(by_turn, thread_axis("threadIdx.y"))
+    held.compute_at(partial, by_element)
     total.compute_at(result, first)
