@@ -7,6 +7,7 @@ from treadle.dtype import itemsize
 from treadle.graph.operator import Group
 from treadle.ops.schedules.gpu.facts import gpu_of
 from treadle.ops.schedules.gpu.rows import schedule_blocks_of_rows
+from treadle.ops.schedules.gpu.sums import schedule_sums
 from treadle.ops.schedules.stages import (
     compute_of,
     is_costly,
@@ -37,6 +38,13 @@ def schedule_gpu(group: Group, target: Target, knobs: Knobs) -> None:
     """Inline what can be; rows with reductions are blocks, else an element of a stage a thread."""
     inline_moves(group)
     if schedule_blocks_of_rows(group, target, knobs):
+        return
+
+    def bind(stage: Stage) -> IterVar | None:
+        return bind_elements(s, stage, target, knobs.within(stage.name), is_alone=True)
+
+    s = group.schedule
+    if schedule_sums(group, target, knobs, bind):
         return
     for stage in live_stages(group.schedule):
         schedule_elements(group.schedule, stage, target, knobs)
@@ -73,11 +81,13 @@ def schedule_elements(s: Schedule, stage: Stage, target: Target, knobs: Knobs) -
         local.compute_at(stage, thread)
 
 
-def bind_elements(s: Schedule, stage: Stage, target: Target, knobs: Knobs) -> IterVar | None:
+def bind_elements(
+    s: Schedule, stage: Stage, target: Target, knobs: Knobs, *, is_alone: bool = False
+) -> IterVar | None:
     """Bind all axes of a stage, fused, to blocks of threads; return the loop over the threads.
 
     None for a stage without axes, which one thread computes. Where what is read and written lies in
-    order, a thread takes as many elements as it can move at once.
+    order, a thread takes as many elements as it can move at once; one if `is_alone`.
     """
     op = compute_of(stage)
     if not op.axis:
@@ -85,7 +95,7 @@ def bind_elements(s: Schedule, stage: Stage, target: Target, knobs: Knobs) -> It
     gpu = gpu_of(target)
     usual = min(_USUAL_THREADS, gpu.block_threads)
     total = size_of(op.shape)
-    lanes = _lanes(s, stage)
+    lanes = 1 if is_alone else _lanes(s, stage)
     is_many = total is not None and total >= lanes * usual * gpu.multiprocessors
     is_wide = lanes > 1 and knobs.flag("vectors", default=is_many)
     fused = stage.fuse(*op.axis, name="element")
