@@ -95,3 +95,21 @@ def test_the_doctor_lists_devices(
 def test_the_doctor_names_the_device(capsys: pytest.CaptureFixture[str]) -> None:
     main(["doctor"])
     assert "gpu      opencl(0) · " in capsys.readouterr().out
+
+
+def test_kernels_for_gpus_are_not_tuned_yet(
+    model: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    records = str(tmp_path / "records.jsonl")
+    assert main(["tune", str(model), "--target", "opencl", "-o", records]) != 0
+    assert "kernels for opencl are not tuned yet" in capsys.readouterr().err
+
+
+@on_opencl
+def test_the_text_of_kernels_is_written(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    artifact = model.with_suffix(".tar")
+    compiling = ["compile", str(model), "--target", "opencl", "-o", str(artifact)]
+    assert main([*compiling, "--dump-code", "cl,tir"]) == 0
+    assert "__kernel" in artifact.with_name("model.tar.cl").read_text()
+    assert main([*compiling, "--dump-code", "cu"]) != 0
+    assert "write --dump-code cl" in capsys.readouterr().err
