@@ -106,9 +106,7 @@ class _Held:
         splitter = _Splitter(target)
         if not splitter.can_split(fetch, ()):
             return None
-        made = Buffer(
-            f"{target.name}.ahead", target.dtype, (Const.of(splitter.size),), "local"
-        )
+        made = Buffer(f"{target.name}.ahead", target.dtype, (Const.of(splitter.size),), "local")
         return _Held(made, splitter.size, splitter.taken(fetch, made, ()),
                      splitter.stored(fetch, made, ()))  # fmt: skip
 
@@ -181,4 +179,3 @@ def _slot(loops: Loops, lanes: int) -> Expr:
     for loop in loops:
         at = at * loop.extent + loop.var
     return at if lanes == 1 else ex.ramp(at * lanes, 1, lanes)
-

@@ -74,6 +74,4 @@ def _build(site: ConvSite) -> Node | Flat:
     return Flat(conv.call(how, (pixels, weights), origin=site.origin))
 
 
-conv_plain = Method(
-    "plain", conv, always, _estimate, _build, families=("cpu", "gpu")
-)
+conv_plain = Method("plain", conv, always, _estimate, _build, families=("cpu", "gpu"))

@@ -30,6 +30,4 @@ def _build(site: ProductSite) -> Node:
     return site.as_in_model()
 
 
-product_plain = Method(
-    "plain", matmul, always, _estimate, _build, families=("cpu", "gpu")
-)
+product_plain = Method("plain", matmul, always, _estimate, _build, families=("cpu", "gpu"))
