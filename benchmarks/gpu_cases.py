@@ -37,7 +37,7 @@ class _Function(nn.Module):
 class _Binary(_Function):
     """A function of two tensors: exporters want to know how many there are."""
 
-    def forward(self, a: Tensor, b: Tensor) -> Tensor:  # type: ignore[override]
+    def forward(self, a: Tensor, b: Tensor) -> Tensor:
         """Return what the function gives."""
         return self.function(a, b)
 
@@ -45,7 +45,7 @@ class _Binary(_Function):
 class _Unary(_Function):
     """A function of one tensor."""
 
-    def forward(self, a: Tensor) -> Tensor:  # type: ignore[override]
+    def forward(self, a: Tensor) -> Tensor:
         """Return what the function gives."""
         return self.function(a)
 

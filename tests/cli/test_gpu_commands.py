@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 
-from tests.gpus import has_nvrtc, image, small_network
+from tests.devices import has_nvrtc, image, small_network
 from treadle.cli import doctor
 from treadle.cli.main import main
 from treadle.errors import DeviceError

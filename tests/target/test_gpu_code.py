@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.gpus import ADD_ONE, has_nvrtc
+from tests.devices import ADD_ONE, has_nvrtc
 from tests.runtime.gpu.test_nvrtc import TEXT
 from treadle.errors import DeviceError, InternalError
 from treadle.target import gpu_code, host

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Let a thread of a GPU move the elements of a vectorized loop at once, where they lie side by side.
+"""Let a thread of a GPU move neighbouring elements of a vectorized loop at once.
 
 before: for v in vectorized(4): C[t * 4 + v] = f(A[t * 4 + v])
 after:  A.lanes[0:4] = A[t * 4 : t * 4 + 4]

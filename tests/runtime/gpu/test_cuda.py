@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import treadle
-from tests.gpus import has_nvrtc, image, small_network
+from tests.devices import has_nvrtc, image, small_network
 from tests.runtime.gpu.test_nvrtc import TEXT
 from treadle.errors import DeviceError
 from treadle.runtime.gpu import cuda, nvrtc

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.gpus import has_nvrtc
+from tests.devices import has_nvrtc
 from treadle.errors import DeviceError
 from treadle.runtime.gpu import nvrtc
 

@@ -19,8 +19,8 @@ from treadle import te
 from treadle.errors import TypeMismatch
 from treadle.expr.conditions import all_of
 from treadle.expr.nodes import Const, Expr, ExprLike, int_value
-from treadle.graph.operator import Attrs, Fusion, Operator, register
-from treadle.graph.types import Dim, TensorType, Type, broadcast_shapes, tensor_type
+from treadle.graph.operator import Fusion, Operator, register
+from treadle.graph.types import Dim, TensorType, Type, broadcast_shapes
 from treadle.ops.accumulate import narrowed, product, product_example, result_type
 from treadle.ops.axis_names import product_axes
 from treadle.ops.conv import (

@@ -6,7 +6,7 @@ from __future__ import annotations
 from treadle.dtype import itemsize
 from treadle.graph.operator import Group
 from treadle.ops.schedules.gpu.facts import gpu_of
-from treadle.ops.schedules.gpu.rows import schedule_blocks_of_rows
+from treadle.ops.schedules.gpu.row_blocks import schedule_blocks_of_rows
 from treadle.ops.schedules.gpu.sums import schedule_sums
 from treadle.ops.schedules.stages import (
     compute_of,

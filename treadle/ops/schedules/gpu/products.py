@@ -245,9 +245,9 @@ def _fetch(stage: Stage, vectors: int, threads: int, *, by_steps: bool) -> None:
     stage.reorder(*batch, outer, vector, lane)
     fused = stage.fuse(outer, vector, name="element")
     if vectors >= threads:
-        turn, thread = stage.split(fused, factor=threads)
+        repeat, thread = stage.split(fused, factor=threads)
     else:  # some of them have nothing to bring
-        thread, turn = stage.split(fused, nparts=threads)
+        thread, repeat = stage.split(fused, nparts=threads)
     stage.bind(thread, thread_axis("threadIdx.x"))
-    stage.unroll(turn)
+    stage.unroll(repeat)
     stage.vectorize(lane)

@@ -100,7 +100,7 @@ def _is_few(total: Stage, result: Stage, target: Target) -> bool:
 
 
 def _by_several(group: Group, total: Stage, result: Stage, target: Target, knobs: Knobs) -> None:
-    """Let several threads sum the terms of an element in turn, and one of them add their sums.
+    """Let several threads sum the terms of an element in rotation, and one of them add their sums.
 
     before: for j: for k: y[j] += f(k, j)
     after:  for b in blocks: for t in threads.y: for u in threads.x: for k: p[t, u] += f(k * 16 + t)
@@ -110,8 +110,8 @@ def _by_several(group: Group, total: Stage, result: Stage, target: Target, knobs
     counts = [n for n in (16, 8, 4, 2) if n * _WIDTH <= gpu.block_threads]
     count = knobs.option("threads_each", counts[0], counts[1:])
     op = compute_of(total)
-    _, turn = total.split(total.fuse(*op.reduce_axis, name="k"), factor=count)
-    partial = s[s.rfactor(op.outputs[0], turn, factor_axis=len(op.axis) - 1)]
+    _, repeat = total.split(total.fuse(*op.reduce_axis, name="k"), factor=count)
+    partial = s[s.rfactor(op.outputs[0], repeat, factor_axis=len(op.axis) - 1)]
     held = s[s.cache_write(partial.op.outputs[0], "local")]
     total.round_up(op.axis[-1])
     *others, last = compute_of(result).axis
@@ -128,9 +128,9 @@ def _by_several(group: Group, total: Stage, result: Stage, target: Target, knobs
     partial.set_scope("shared")
     partial.compute_at(result, block)
     by_element, _ = partial.split(made.axis[-1], nparts=_WIDTH)
-    by_turn, _ = partial.split(made.axis[-2], nparts=count)
-    partial.reorder(by_turn, by_element)
+    by_repeat, _ = partial.split(made.axis[-2], nparts=count)
+    partial.reorder(by_repeat, by_element)
     partial.bind(by_element, thread_axis("threadIdx.x"))
-    partial.bind(by_turn, thread_axis("threadIdx.y"))
+    partial.bind(by_repeat, thread_axis("threadIdx.y"))
     held.compute_at(partial, by_element)
     total.compute_at(result, first)

@@ -16,6 +16,7 @@ from treadle.ops.schedules.rows import is_along_rows, shared_rows
 from treadle.ops.schedules.stages import (
     compute_of,
     is_reduction,
+    is_step,
     itemsize_of,
     live_stages,
     size_of,
@@ -49,6 +50,9 @@ def schedule_blocks_of_rows(group: Group, target: Target, knobs: Knobs) -> bool:
     after:  for i in blocks: for t in threads: max; exp[i, t...]; sum; y[i, t...]
     """
     s, gpu = group.schedule, gpu_of(target)
+    for stage in live_stages(s):
+        if is_step(stage) and not is_reduction(stage) and not stage.is_output:
+            stage.compute_inline()  # sums of two: whoever reads one adds them
     live = live_stages(s)
     results = [x for x in live if x.is_output]
     if len(results) != 1 or not any(map(is_reduction, live)):
@@ -123,16 +127,20 @@ def _result(result: Stage, count: int, threads: int) -> IterVar:
     return fused
 
 
-def _over_threads(stage: Stage, axes: list[IterVar], threads: int) -> None:
-    """Give the elements of some axes to the threads of a block, neighbours to neighbours."""
+def _over_threads(stage: Stage, axes: list[IterVar], threads: int) -> IterVar:
+    """Give the elements of some axes to the threads of a block, neighbours to neighbours.
+
+    Return the loop in which one element is computed.
+    """
     wide = stage.fuse(*axes, name="element")
     size = int_value(stage.extents()[wide]) or 1
     if size >= threads:
-        turn, thread = stage.split(wide, factor=threads)
-        stage.reorder(thread, turn)
+        repeat, thread = stage.split(wide, factor=threads)
+        stage.reorder(thread, repeat)
     else:
-        thread, _ = stage.split(wide, nparts=threads)
+        thread, repeat = stage.split(wide, nparts=threads)
     stage.bind(thread, thread_axis("threadIdx.x"))
+    return repeat
 
 
 def _inside(
@@ -147,8 +155,12 @@ def _inside(
         return
     stage.compute_at(result, block)
     if not is_one:
+        held = s[s.cache_write(op.outputs[0], "local")] if is_reduction(stage) else None
+        op = compute_of(stage)
         stage.set_scope("shared")
-        _over_threads(stage, list(op.axis[count:]), threads)
+        inner = _over_threads(stage, list(op.axis[count:]), threads)
+        if held is not None:
+            held.compute_at(stage, inner)
         stage.reorder(*op.axis[:count], *(a for a in stage.leaf_iter_vars if a not in op.axis))
 
 
