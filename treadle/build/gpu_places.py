@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What of a model for a GPU runs on the CPU beside it: kernels without a form for GPUs, and models
+"""What of a model for a GPU runs on the CPU: kernels without a form for GPUs, and models
 whose course data decides.
 """
 
@@ -25,7 +25,7 @@ _REASONS: Mapping[str, str] = {
 
 
 def host_target() -> Target:
-    """Return the target for what runs on the CPU beside a GPU: this machine."""
+    """Return the target for what of a GPU's model runs on the CPU: this machine."""
     return parse_target("llvm")
 
 
