@@ -11,8 +11,8 @@ import pytest
 from tests.gpus import flat_result
 from tests.loop.test_threads import product
 from treadle.loop import nodes as lp
-from treadle.loop.nodes import For, PrimFunc, Stmt
 from treadle.loop.from_schedule import schedule_to_func
+from treadle.loop.nodes import For, PrimFunc, Stmt
 from treadle.lower.fetch_ahead import FETCH_AHEAD, fetch_ahead
 from treadle.lower.flatten_buffers import flatten_buffers
 from treadle.lower.pipeline import LOOPS
