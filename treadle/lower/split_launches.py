@@ -172,7 +172,8 @@ def _used(s: Stmt) -> tuple[dict[int, Buffer], set[Var]]:
     for x in lp.walk_stmts(s):
         if isinstance(x, Store):
             buffers.setdefault(id(x.buffer), x.buffer)
-        for n in (n for e in lp.stmt_exprs(x) for n in walk(e)):
+        is_index = isinstance(x, For) and x.kind == "thread"  # the host alone asks for its extent
+        for n in (n for e in (() if is_index else lp.stmt_exprs(x)) for n in walk(e)):
             if isinstance(n, Load) and isinstance(n.source, Buffer):
                 buffers.setdefault(id(n.source), n.source)
             elif isinstance(n, Var):
