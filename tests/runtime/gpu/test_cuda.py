@@ -9,7 +9,7 @@ import pytest
 import treadle
 from tests.devices import has_nvrtc, image, small_network
 from tests.runtime.gpu.test_nvrtc import TEXT
-from treadle.errors import DeviceError
+from treadle.errors import DeviceError, InputError
 from treadle.runtime.gpu import cuda, nvrtc
 from treadle.runtime.gpu.cuda import CudaDriver
 from treadle.runtime.gpu.devices import found_devices, opened
@@ -93,3 +93,16 @@ def test_a_model_runs_and_gives_its_memory_back() -> None:
         np.testing.assert_allclose(found.numpy(), wanted.numpy(), rtol=1e-4, atol=1e-5)
     exe.executor.close()
     assert opened("cuda").pool.in_use == 0
+
+
+def test_tensors_of_torch_are_read_and_written_where_they_are() -> None:
+    torch = pytest.importorskip("torch")
+    exe = treadle.compile(small_network(), target="cuda")
+    (wanted,) = exe(image())
+    given = torch.from_numpy(image()).cuda()
+    (found,) = exe.executor.run([given], on_device=True)
+    np.testing.assert_array_equal(torch.as_tensor(found, device="cuda").cpu(), wanted.numpy())
+    with pytest.raises(InputError, match="not contiguous"):
+        exe(given.transpose(2, 3))
+    with pytest.raises(InputError, match=r"float32\[1, 3, 12, 12\] is expected"):
+        exe(torch.zeros(1, 3, 12, 13).cuda())

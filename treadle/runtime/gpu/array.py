@@ -70,6 +70,19 @@ class DeviceArray(NDArray):
         return True
 
     @property
+    def __cuda_array_interface__(self) -> dict[str, object]:
+        """What torch and CuPy read to share the memory of an NVIDIA GPU."""
+        if self.device.kind != "cuda":
+            raise AttributeError(f"an array on {self.device} is not in the memory of a CUDA device")
+        return {
+            "shape": self._shape,
+            "typestr": dtypes.to_numpy(self.dtype).str,
+            "data": (self.pointer, False),
+            "strides": None,
+            "version": 3,
+        }
+
+    @property
     def _view(self) -> np.ndarray:  # type: ignore[override]  # what NDArray reads from
         """A copy of the elements, which cannot be written to: nobody would see it."""
         made = empty_numpy(self._shape, self.dtype)

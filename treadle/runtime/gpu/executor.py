@@ -31,6 +31,7 @@ from treadle.runtime.executor import ProfileRow, cannot_be_pickled
 from treadle.runtime.gpu.array import DeviceArray
 from treadle.runtime.gpu.code import GpuCode
 from treadle.runtime.gpu.devices import GpuDevice
+from treadle.runtime.gpu.foreign import ForeignArray, foreign_array
 from treadle.runtime.gpu.kernel import CodeOnDevice
 from treadle.runtime.gpu.plan import Placed, placed
 from treadle.runtime.gpu.program import Constants, HostKernel, Part, PlacedKernel, Program
@@ -132,9 +133,9 @@ class GpuExecutor:
     ) -> list[NDArray]:
         """Run the model; return its outputs in order.
 
-        `inputs` by name or in order, arrays of the host or of the device; what is missing comes
-        from `set_input`. `outputs` are arrays to write to (default: fresh ones, on the device with
-        `on_device`). Raises: InputError.
+        `inputs` by name or in order, arrays of the host or of the device (on NVIDIA's also those of
+        torch and CuPy); what is missing comes from `set_input`. `outputs` are arrays to write to
+        (default: fresh ones, on the device with `on_device`). Raises: InputError.
         """
         given = self._gathered(inputs)
         with self.device.driver.lock:
@@ -170,11 +171,10 @@ class GpuExecutor:
         )
         if isinstance(inputs, Sequence) and len(inputs) > len(names):
             return list(self._given.gather(inputs))  # refuses
-        mine = Device(self.device.facts.kind, self.device.facts.index)
         there = {
-            name: value
+            name: found
             for name, value in given.items()
-            if isinstance(value, DeviceArray) and value.device == mine and name in self._given.index
+            if name in self._given.index and (found := self._on_device(name, value)) is not None
         }
         stand_ins: dict[str, Any] = {
             name: np.empty(value.shape, dtypes.to_numpy(value.dtype))  # of which nothing is read
@@ -184,6 +184,16 @@ class GpuExecutor:
             {name: stand_ins.get(name, value) for name, value in given.items()} if there else inputs
         )
         return [there.get(name, view) for name, view in zip(names, checked, strict=True)]
+
+    def _on_device(self, name: str, value: ArrayLike) -> DeviceArray | ForeignArray | None:
+        """Return an input that is in the memory of this device; None for any other."""
+        facts = self.device.facts
+        if isinstance(value, DeviceArray):
+            return value if value.device == Device(facts.kind, facts.index) else None
+        if facts.kind != "cuda" or isinstance(value, (np.ndarray, NDArray)):
+            return None
+        found = foreign_array(value, f"input {name!r}")
+        return found if found is not None and found.index == facts.index else None
 
     def _program(self, given: Sequence[Any]) -> Program:
         """Return what runs the model for inputs of these shapes; the driver's lock is held."""
@@ -204,7 +214,7 @@ class GpuExecutor:
         driver = self.device.driver
         for value, place in zip(given, program.plan.inputs.values(), strict=True):
             target = program.memory.device(place.span)
-            if isinstance(value, DeviceArray):
+            if isinstance(value, (DeviceArray, ForeignArray)):
                 driver.prepared_copy(target, value.pointer, place.nbytes)()
             else:
                 driver.copy_in(target, address_of(value), place.nbytes, wait=False)
