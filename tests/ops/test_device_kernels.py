@@ -39,11 +39,12 @@ ELSEWHERE = frozenset(
 def test_each_example_is_launches(op: Operator[Any], example: Example) -> None:
     if op.compute is None:
         pytest.skip(f"{op.name} has no compute")
-    call = call_of(op, example, inputs_of(example))
+    inputs = inputs_of(example)
+    call = call_of(op, example, inputs)
     kernel = Kernel(function_of(call), H100)
     lowered, launches = kernel.lowered, launches_of(kernel.lowered)
     text = kernel.source()
-    assert launches
+    assert launches or not any(r.size for r in reference_of(op, call, inputs))
     assert text.count("__global__ void") == len(launches)
     assert all(f" {launch.symbol}(" in text for launch in launches)
     assert all(prod(launch.block) <= 1024 for launch in launches)
