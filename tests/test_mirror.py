@@ -174,6 +174,17 @@ HELD: dict[str, tuple[str, tuple[str, ...]]] = {
     "lower/test_expand_math.py": (
         "each function is compared with exact values", ("lower/math/*.py",),
     ),
+    "ops/schedules/test_gpu.py": (
+        "kernels for GPUs are run with all of their threads", ("ops/schedules/gpu/*.py",),
+    ),
+    "target/test_c_text.py": (
+        "statements are printed in every language of the family", ("target/c_statements.py",),
+    ),
+    "target/test_gpu_text.py": (
+        "kernels are printed in both languages",
+        ("target/cuda_backend.py", "target/gpu_dialects.py", "target/opencl_backend.py"),
+    ),
+    "target/test_parse_gpu.py": ("targets have the facts of rows", ("target/gpu_rows.py",)),
     "ops/test_operators.py": (
         "the examples of each operator: type, reference, expression and compiled code agree",
         ("ops/*.py", "ops/lowered/*.py"),
@@ -291,7 +302,7 @@ BEHAVIOURS: dict[str, tuple[str, ...]] = {
     "frontend/torch": ("op_db",),
     "integrations": ("conformance", "int8_models"),
     "native": ("machines", "run_model"),
-    "ops": ("accuracy", "compiled_windows", "empty_extents", "operators"),
+    "ops": ("accuracy", "compiled_windows", "device_kernels", "empty_extents", "operators"),
     "ops/schedules": ("knobs", "nests", "spills", "symbolic"),
     "rpc": ("hostile", "server_c", "wire_c"),
     "te": ("differential", "fuzz", "scripts"),

@@ -9,6 +9,7 @@ from tests.conftest import Golden
 from tests.gpus import CUDA, GPUS, OPENCL, variables
 from tests.target.kernel import flat
 from treadle.build.kernel import Kernel
+from treadle.build.launches import launches_of
 from treadle.errors import TargetError, ToolchainError, UsageError
 from treadle.expr import nodes as ex
 from treadle.expr.nodes import Const, Expr, Var
@@ -109,6 +110,14 @@ def test_words_of_the_languages_are_no_names() -> None:
     text = body_of(OPENCL, X, held, ex.load(X, (t,)), t)
     assert "const int32_t kernel_2 = get_local_id(0);" in text
     assert "half_2[kernel_2] = x[kernel_2];" in text
+
+
+def test_a_kernel_may_be_called_like_a_word() -> None:
+    t, y = Var("t"), flat("y", "float32", 8)
+    loop = For(t, Const.of(8), "thread", Store(y, (t,), ex.load(X, (t,))), "threadIdx.x")
+    func = PrimFunc("double", (X, y), (), loop)
+    assert [launch.symbol for launch in launches_of(func)] == ["double_"]
+    assert " double_(" in emit(func, CUDA)
 
 
 @pytest.mark.parametrize("target", GPUS.values(), ids=GPUS)

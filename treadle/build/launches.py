@@ -13,7 +13,7 @@ from treadle.loop.nodes import PrimFunc
 from treadle.lower.split_launches import split_launches
 from treadle.runtime.extents import Formula
 from treadle.runtime.launches import Launch
-from treadle.target.names import symbol
+from treadle.target.gpu_text import device_symbol
 
 
 def launches_of(lowered: PrimFunc) -> tuple[Launch, ...]:
@@ -24,7 +24,7 @@ def launches_of(lowered: PrimFunc) -> tuple[Launch, ...]:
         arguments += ["workspace"] if f.workspace else []
         arguments += [f"size:{lowered.sizes.index(v)}" for v in f.sizes]
         x, y, z = (_formula(e, lowered.sizes) for e in f.grid)
-        made.append(Launch(symbol(f.name), (x, y, z), f.block, tuple(arguments)))
+        made.append(Launch(device_symbol(f.name), (x, y, z), f.block, tuple(arguments)))
     return tuple(made)
 
 

@@ -19,15 +19,6 @@ _STEP = 2
 _BUSY_WARPS = 8
 """So many warps of a multiprocessor hide what its memory takes."""
 
-_ELEMENT = 100
-"""Cycles of a multiply-add whose factors a thread reads from the memory of the device by itself."""
-
-_ELEMENT_THREADS = 1024
-"""Threads of a multiprocessor that wait for their factors at the same time."""
-
-_LAUNCH = 6000
-"""Cycles of one launch more, until the next one reads what it wrote."""
-
 
 @dataclass(frozen=True, slots=True)
 class ProductTile:
@@ -99,10 +90,10 @@ def parted_cycles(
     if parts == 1:
         return each
     moved = 4 * (parts + 1) * matrices * (rows or 1024) * (columns or 1024)
-    return each + _LAUNCH + 2 * moved * gpu.clock / gpu.memory_bytes
+    return each + (gpu.launch_time + 2 * moved / gpu.memory_bytes) * gpu.clock
 
 
 def element_cycles(elements: float, steps: float, gpu: Gpu) -> float:
     """Return the cycles of sums where each thread reads all of one element by itself."""
-    rounds = -(-elements // (gpu.multiprocessors * _ELEMENT_THREADS))
-    return rounds * steps * _ELEMENT
+    rounds = -(-elements // (gpu.multiprocessors * (gpu.threads // 2)))
+    return rounds * steps * gpu.read_cycles

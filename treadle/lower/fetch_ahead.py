@@ -21,13 +21,11 @@ from dataclasses import dataclass, field, replace
 from treadle.expr import nodes as ex
 from treadle.expr.nodes import Const, Expr, Load, int_value
 from treadle.expr.traversal import walk
+from treadle.limits import DEVICE_HELD
 from treadle.loop import nodes as lp
 from treadle.loop.nodes import Allocate, Barrier, Buffer, For, If, Let, PrimFunc, Seq, Stmt, Store
 
 FETCH_AHEAD = "fetch_ahead"
-
-_MOST_HELD = 64
-"""Elements of all fetches that a thread holds at most."""
 
 
 def fetch_ahead(func: PrimFunc) -> PrimFunc:
@@ -52,7 +50,7 @@ def _ahead(loop: For) -> Stmt | None:
     fetches, rest = parts[1 : places[1]], parts[places[1] + 1 :]
     shared = {id(b) for b in buffers}
     held = [_Held.of(f, shared) for f in fetches]
-    if not all(held) or sum(h.size for h in held if h) > _MOST_HELD:
+    if not all(held) or sum(h.size for h in held if h) > DEVICE_HELD:
         return None
     found = [h for h in held if h is not None]
 

@@ -23,11 +23,9 @@ from treadle.expr.intervals import Interval
 from treadle.expr.nodes import Const, Expr, Load, Select, Var, int_value
 from treadle.expr.simplify import simplify
 from treadle.expr.traversal import rewrite, substitute, uses, walk
+from treadle.limits import DEVICE_VECTORS
 from treadle.loop import nodes as lp
 from treadle.loop.nodes import Allocate, Buffer, For, If, PrimFunc, Stmt, Store
-
-_BYTES = (8, 16)
-"""What a thread moves at once."""
 
 
 def move_vectors(func: PrimFunc) -> PrimFunc:
@@ -68,7 +66,7 @@ class _Lanes:
         if store is None or conditions is None:
             return None
         size = itemsize(store.buffer.dtype) * self.count
-        start = self._start(store.indices[0]) if size in _BYTES else None
+        start = self._start(store.indices[0]) if size in DEVICE_VECTORS else None
         value = rewrite(store.value, self._load_rule(store.value))
         if start is None and not self.taken:
             return None
@@ -137,7 +135,7 @@ class _Lanes:
             if not isinstance(e, Load) or not isinstance(e.source, Buffer) or e in guarded:
                 return None
             buffer = e.source
-            if itemsize(buffer.dtype) * self.count not in _BYTES:
+            if itemsize(buffer.dtype) * self.count not in DEVICE_VECTORS:
                 return None
             start = self._start(e.indices[0])
             if start is None:

@@ -14,7 +14,9 @@ class Gpu:
     threads run in step. A block has at most `block_threads` threads and `block_bytes` of shared
     memory that a kernel declares; a thread has at most `thread_registers` of 32 bits. The memory of
     the device gives `memory_bytes` a second, and its last cache holds `cache_bytes`. `clock` is in
-    cycles a second, at full speed.
+    cycles a second, at full speed. A multiply-add whose factors its thread reads from memory takes
+    `read_cycles` where many threads wait for theirs; `launch_time`, in seconds, passes until a
+    launch reads what the one before it wrote.
     """
 
     multiprocessors: int
@@ -30,6 +32,8 @@ class Gpu:
     cache_bytes: int
     memory_bytes: float
     clock: float
+    read_cycles: float = 100.0
+    launch_time: float = 3e-6
 
     @property
     def flops(self) -> float:

@@ -51,7 +51,7 @@ class _Source:
         return "\n\n".join(p for p in parts if p) + "\n"
 
     def _function(self, f: DeviceFunction) -> str:
-        name = symbol(f.name)
+        name = device_symbol(f.name)
         counters = Counters(narrows=True)
         taken = {*C_WORDS.split(), *self.dialect.reserved.split(), name}
         lines = Lines(taken)
@@ -65,6 +65,13 @@ class _Source:
         printer.statement(f.body)
         comment = f"/* {f.result}: {_launch_text(f)} */"
         return "\n".join([comment, head, *lines.lines, "}"])
+
+
+def device_symbol(name: str) -> str:
+    """Return the name of a device function in source text of any language."""
+    found = symbol(name)
+    words = " ".join([C_WORDS, *(d.reserved for d in DIALECTS.values())]).split()
+    return f"{found}_" if found in words else found
 
 
 def _launch_text(f: DeviceFunction) -> str:

@@ -8,6 +8,7 @@ from math import prod
 from treadle.cost.gpu import PARTS, TILES, parted_cycles
 from treadle.graph.nodes import Node
 from treadle.graph.types import TensorType, tensor_type
+from treadle.limits import LEAST_DEVICE_STEPS
 from treadle.ops.conv import conv
 from treadle.ops.lowered.staged import conv_staged, matmul_staged
 from treadle.ops.matmul import matmul
@@ -17,14 +18,13 @@ from treadle.optimize.methods.method import Method
 from treadle.optimize.methods.product import ProductSite
 
 _LEAST = TILES[-1]
-_LEAST_STEPS = 8
 
 
 def _against(rows: int, columns: int, steps: int) -> str | None:
     """Return what is against tiles of a result of so many rows and columns; 0: not known."""
     if 0 < rows < _LEAST.rows or 0 < columns < _LEAST.columns:
         return f"a result of {rows} x {columns} has no tile of {_LEAST.rows} x {_LEAST.columns}"
-    if steps < _LEAST_STEPS:
+    if steps < LEAST_DEVICE_STEPS:
         return f"{steps} products an element are too few to share their factors"
     return None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from treadle.dtype import itemsize
 from treadle.graph.operator import Group
+from treadle.limits import DEVICE_LANES, DEVICE_THREADS, DEVICE_VECTORS
 from treadle.ops.schedules.gpu.facts import gpu_of
 from treadle.ops.schedules.gpu.row_blocks import schedule_blocks_of_rows
 from treadle.ops.schedules.gpu.sums import schedule_sums
@@ -25,13 +26,6 @@ from treadle.te.operations import ComputeOp, IterVar
 from treadle.te.schedule import Schedule
 from treadle.te.stage import Stage
 from treadle.te.tensor import thread_axis
-
-_USUAL_THREADS = 256
-
-_VECTOR_BYTES = 16
-"""What a thread moves at once at most."""
-
-_LANES = 4
 
 
 def schedule_gpu(group: Group, target: Target, knobs: Knobs) -> None:
@@ -93,7 +87,7 @@ def bind_elements(
     if not op.axis:
         return None
     gpu = gpu_of(target)
-    usual = min(_USUAL_THREADS, gpu.block_threads)
+    usual = min(DEVICE_THREADS, gpu.block_threads)
     total = size_of(op.shape)
     lanes = 1 if is_alone else _lanes(s, stage)
     is_many = total is not None and total >= lanes * usual * gpu.multiprocessors
@@ -117,7 +111,7 @@ def _lanes(s: Schedule, stage: Stage) -> int:
     """Return how many elements of a stage a thread can move at once; 1 where that is in doubt."""
     op = compute_of(stage)
     width = max(itemsize(t.dtype) for t in (*op.outputs, *stage.inputs()))
-    lanes = min(_LANES, _VECTOR_BYTES // width)
+    lanes = min(DEVICE_LANES, max(DEVICE_VECTORS) // width)
     run = size_of(tuple(a.extent for a in joint_axes(stage, s)))
     is_plain = not is_reduction(stage) and not is_guarded(stage) and len(op.body) == 1
     fits = run is not None and run > 0 and run % lanes == 0

@@ -9,6 +9,7 @@ from math import prod
 from treadle.cost.gpu import PARTS, TILES, WARP, ProductTile, parted_cycles
 from treadle.dtype import bits
 from treadle.graph.operator import Group
+from treadle.limits import DEVICE_LANES, DEVICE_STEPS, GRID_BLOCKS
 from treadle.lower.fetch_ahead import FETCH_AHEAD
 from treadle.ops.schedules.gpu.default import bind_elements, schedule_elements, schedule_gpu
 from treadle.ops.schedules.gpu.facts import gpu_of
@@ -26,15 +27,6 @@ from treadle.te.operations import IterVar
 from treadle.te.schedule import Schedule
 from treadle.te.stage import Stage
 from treadle.te.tensor import thread_axis
-
-_MOST_STEPS = 16
-"""Steps that a block fetches at once, at most."""
-
-_MOST_BLOCKS = 65535
-"""Blocks along the second and third axis of a grid, at most."""
-
-_VECTOR = 4
-"""Elements that a thread moves at once."""
 
 
 def schedule_staged(group: Group, target: Target, knobs: Knobs) -> None:
@@ -134,7 +126,7 @@ def _tile(parts: _Parts, tile: ProductTile, knobs: Knobs) -> None:
     matrices, m, n = _matrix(parts)
     m_outer, m_parts, m_inner = _divide(result, m, tile.rows, tile.thread_rows, WARP[0])
     n_outer, n_parts, n_inner = _divide(result, n, tile.columns, tile.thread_columns, WARP[1])
-    n_inner, lane = result.split(n_inner, factor=_VECTOR)
+    n_inner, lane = result.split(n_inner, factor=DEVICE_LANES)
     threads = (m_parts[0], n_parts[0], m_parts[1], n_parts[1])
     result.reorder(*matrices, m_outer, n_outer, *threads, m_inner, n_inner, lane)
     thread = result.fuse(*threads, name="thread")
@@ -163,7 +155,7 @@ def _tile(parts: _Parts, tile: ProductTile, knobs: Knobs) -> None:
         stage.round_up(compute_of(stage).axis[-1])
         stage.set_scope("shared")
         stage.compute_at(sums, k_outer)
-        _fetch(stage, length * steps // _VECTOR, tile.threads, by_steps=by_steps)
+        _fetch(stage, length * steps // DEVICE_LANES, tile.threads, by_steps=by_steps)
 
 
 def _steps(k: int) -> int:
@@ -208,10 +200,10 @@ def _tiles(group: Group, target: Target) -> list[ProductTile]:
 
     def fits(tile: ProductTile) -> bool:
         is_inside = tile.rows <= (rows or tile.rows) and tile.columns <= (columns or tile.columns)
-        held = (tile.rows + tile.columns) * _MOST_STEPS * size
+        held = (tile.rows + tile.columns) * DEVICE_STEPS * size
         is_even = not is_grouped or rows % tile.rows == 0
         has_room = tile.threads <= gpu.block_threads and held <= gpu.block_bytes
-        is_listed = max(prod(map(known, op.axis[:-2])), rows // tile.rows) <= _MOST_BLOCKS
+        is_listed = max(prod(map(known, op.axis[:-2])), rows // tile.rows) <= GRID_BLOCKS
         return is_inside and is_even and has_room and is_listed
 
     return [t for t in TILES if fits(t)]
@@ -241,7 +233,7 @@ def _fetch(stage: Stage, vectors: int, threads: int, *, by_steps: bool) -> None:
     """
     *batch, k, other = compute_of(stage).axis
     outer, inner = (other, k) if by_steps else (k, other)
-    vector, lane = stage.split(inner, factor=_VECTOR)
+    vector, lane = stage.split(inner, factor=DEVICE_LANES)
     stage.reorder(*batch, outer, vector, lane)
     fused = stage.fuse(outer, vector, name="element")
     if vectors >= threads:

@@ -11,6 +11,13 @@ from __future__ import annotations
 from treadle.dtype import itemsize
 from treadle.expr.nodes import int_value
 from treadle.graph.operator import Group
+from treadle.limits import (
+    BLOCK_CHAIN_TERMS,
+    BLOCK_ROW_TERMS,
+    DEVICE_THREADS,
+    LAST_TERMS,
+    THREAD_TERMS,
+)
 from treadle.ops.schedules.gpu.facts import gpu_of
 from treadle.ops.schedules.rows import is_along_rows, shared_rows
 from treadle.ops.schedules.stages import (
@@ -28,19 +35,6 @@ from treadle.te.operations import IterVar
 from treadle.te.schedule import Schedule
 from treadle.te.stage import Stage
 from treadle.te.tensor import thread_axis
-
-_LEAST_TERMS = 64
-"""A row of so many terms is worth a block of its own."""
-
-_LEAST_CHAIN = 4
-"""So many elements or terms are, where a row takes several stages."""
-
-_TERMS_EACH = 4
-"""So many terms of a row are worth a thread."""
-
-_MOST_THREADS = 256
-_LAST_TERMS = 16
-"""What each thread combines by itself at the end."""
 
 
 def schedule_blocks_of_rows(group: Group, target: Target, knobs: Knobs) -> bool:
@@ -63,7 +57,7 @@ def schedule_blocks_of_rows(group: Group, target: Target, knobs: Knobs) -> bool:
         return False
     widest = max(_width(x, count) for x in live)
     wanted = max(gpu.warp, 1 << (widest - 1).bit_length())
-    usual = min(_MOST_THREADS, gpu.block_threads, wanted)
+    usual = min(DEVICE_THREADS, gpu.block_threads, wanted)
     sizes = [n for n in (32, 64, 128, 256, 512) if n <= gpu.block_threads and n != usual]
     threads = knobs.option("row_threads", usual, sizes)
     if is_reduction(result):
@@ -87,12 +81,12 @@ def _fits(s: Schedule, live: list[Stage], result: Stage, count: int, room: int) 
         if size is None or terms is None or len(op.body) > 1 or size * terms == 0:
             return False
         is_shared = stage is not result and (size > 1 or is_reduction(stage))
-        held += max(size, _MOST_THREADS * 2) * itemsize_of(stage) * is_shared
+        held += max(size, DEVICE_THREADS * 2) * itemsize_of(stage) * is_shared
     if held > room or itemsize(result.op.outputs[0].dtype) == 0:
         return False
     if len(live) > 1:  # in one launch instead of several
-        return max(_row_size(x, count) for x in live) >= _LEAST_CHAIN
-    return _row_size(result, count) >= _LEAST_TERMS and _is_in_order(result)
+        return max(_row_size(x, count) for x in live) >= BLOCK_CHAIN_TERMS
+    return _row_size(result, count) >= BLOCK_ROW_TERMS and _is_in_order(result)
 
 
 def _is_in_order(stage: Stage) -> bool:
@@ -105,7 +99,7 @@ def _width(stage: Stage, count: int) -> int:
     op = compute_of(stage)
     size = size_of(op.shape[count:]) or 1
     terms = size_of(tuple(a.extent for a in op.reduce_axis)) or 1
-    return size if size > 1 else max(1, terms // _TERMS_EACH)
+    return size if size > 1 else max(1, terms // THREAD_TERMS)
 
 
 def _row_size(stage: Stage, count: int) -> int:
@@ -150,7 +144,7 @@ def _inside(
     op = compute_of(stage)
     is_one = size_of(op.shape[count:]) == 1
     terms = size_of(tuple(a.extent for a in op.reduce_axis)) or 1
-    if is_one and is_reduction(stage) and terms > 2 * _LAST_TERMS:
+    if is_one and is_reduction(stage) and terms > 2 * LAST_TERMS:
         _tree(s, stage, result, block, threads)
         return
     stage.compute_at(result, block)
@@ -172,7 +166,7 @@ def _tree(s: Schedule, stage: Stage, result: Stage, block: IterVar, threads: int
     """
     op = compute_of(stage)
     terms = stage.fuse(*op.reduce_axis, name="k")
-    for width in (threads, _LAST_TERMS):
+    for width in (threads, LAST_TERMS):
         op = compute_of(stage)
         terms = op.reduce_axis[0] if terms not in stage.leaf_iter_vars else terms
         extent = int_value(stage.extents()[terms]) or 1

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from treadle.expr.nodes import int_value
 from treadle.graph.operator import Group
+from treadle.limits import SUM_ELEMENTS, SUM_TERMS, SUM_WIDTH
 from treadle.ops.schedules.gpu.facts import gpu_of
 from treadle.ops.schedules.stages import (
     compute_of,
@@ -22,15 +23,6 @@ from treadle.te.knobs import Knobs
 from treadle.te.operations import ComputeOp, IterVar
 from treadle.te.stage import Stage
 from treadle.te.tensor import thread_axis
-
-_WIDTH = 32
-"""Neighbouring elements that a block sums, each by several threads."""
-
-_LEAST_TERMS = 128
-"""Sums of so many terms are worth several threads."""
-
-_MOST_ELEMENTS = 512
-"""Elements for each multiprocessor that are too few to keep it busy with a thread each."""
 
 Bind = Callable[[Stage], IterVar | None]
 """Binds the elements of a stage to threads; returns the loop over the threads of a block."""
@@ -94,9 +86,9 @@ def _is_few(total: Stage, result: Stage, target: Target) -> bool:
     terms = size_of(tuple(a.extent for a in op.reduce_axis))
     if elements is None or terms is None or len(op.body) > 1:
         return False
-    is_row = known(op.axis[-1]) >= _WIDTH and walks_along(total, op.axis[-1])
-    most = _MOST_ELEMENTS * gpu_of(target).multiprocessors
-    return is_row and terms >= _LEAST_TERMS and 0 < elements <= most
+    is_row = known(op.axis[-1]) >= SUM_WIDTH and walks_along(total, op.axis[-1])
+    most = SUM_ELEMENTS * gpu_of(target).multiprocessors
+    return is_row and terms >= SUM_TERMS and 0 < elements <= most
 
 
 def _by_several(group: Group, total: Stage, result: Stage, target: Target, knobs: Knobs) -> None:
@@ -107,7 +99,7 @@ def _by_several(group: Group, total: Stage, result: Stage, target: Target, knobs
                              for u in threads.x: y[b * 32 + u] = sum of p[..., u]
     """
     s, gpu = group.schedule, gpu_of(target)
-    counts = [n for n in (16, 8, 4, 2) if n * _WIDTH <= gpu.block_threads]
+    counts = [n for n in (16, 8, 4, 2) if n * SUM_WIDTH <= gpu.block_threads]
     count = knobs.option("threads_each", counts[0], counts[1:])
     op = compute_of(total)
     _, repeat = total.split(total.fuse(*op.reduce_axis, name="k"), factor=count)
@@ -115,7 +107,7 @@ def _by_several(group: Group, total: Stage, result: Stage, target: Target, knobs
     held = s[s.cache_write(partial.op.outputs[0], "local")]
     total.round_up(op.axis[-1])
     *others, last = compute_of(result).axis
-    outer, element = result.split(last, factor=_WIDTH)
+    outer, element = result.split(last, factor=SUM_WIDTH)
     element, one = result.split(element, factor=1)
     first, _ = result.split(one, nparts=count)
     block = result.fuse(*others, outer, name="block")
@@ -127,7 +119,7 @@ def _by_several(group: Group, total: Stage, result: Stage, target: Target, knobs
         stage.round_up(compute_of(stage).axis[-1])
     partial.set_scope("shared")
     partial.compute_at(result, block)
-    by_element, _ = partial.split(made.axis[-1], nparts=_WIDTH)
+    by_element, _ = partial.split(made.axis[-1], nparts=SUM_WIDTH)
     by_repeat, _ = partial.split(made.axis[-2], nparts=count)
     partial.reorder(by_repeat, by_element)
     partial.bind(by_element, thread_axis("threadIdx.x"))
