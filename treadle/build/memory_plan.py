@@ -32,6 +32,9 @@ from treadle.ops.index_checks import CheckAttrs
 from treadle.ops.random import random_key
 from treadle.ops.select import bind_size, depend_on
 
+NEVER = 1 << 62
+"""For `overwrite_from`: no result takes the memory of an operand."""
+
 Kind = Literal["input", "output", "constant", "arena", "workspace"]
 
 

@@ -44,8 +44,14 @@ class Producers:
                 continue
             box = self._box_of(producer, boxes, stage, loops)
             shared = threads.shared_box(box, scope_or(producer, "local"), known)
+            past_end = self.past_end[id(producer)]
             boxes[id(producer)] = {
-                a: s if s is box[a] else clamped(s, a.extent, known) for a, s in shared.items()
+                a: s
+                if s is box[a]
+                else whole_tile(s, known)
+                if a in past_end
+                else clamped(s, a.extent, known)
+                for a, s in shared.items()
             }
         return boxes
 

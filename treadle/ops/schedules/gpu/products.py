@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Schedules of products and convolutions for GPUs: tiles in shared memory and in registers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from treadle.cost.gpu import TILES, WARP, ProductTile, product_cycles
+from treadle.dtype import bits
+from treadle.expr.nodes import int_value
+from treadle.graph.operator import Group
+from treadle.ops.schedules.gpu.default import schedule_elements, schedule_gpu
+from treadle.ops.schedules.gpu.facts import gpu_of
+from treadle.ops.schedules.stages import (
+    compute_of,
+    inline_tail,
+    is_inlined,
+    is_reduction,
+    known,
+    live_stages,
+)
+from treadle.target.base import Target
+from treadle.te.knobs import Knobs
+from treadle.te.operations import ComputeOp, IterVar
+from treadle.te.schedule import Schedule
+from treadle.te.stage import Stage
+from treadle.te.tensor import thread_axis
+
+_MOST_STEPS = 16
+"""Steps that a block fetches at once, at most."""
+
+_VECTOR = 4
+"""Elements that a thread moves at once."""
+
+
+def schedule_staged(group: Group, target: Target, knobs: Knobs) -> None:
+    """Let each block compute a tile of the result, and each of its threads a part in registers.
+
+    Both factors come step by step into shared memory, fetched by all threads of the block; the
+    element-wise tail is applied to the sums before they are stored.
+
+    before: for m: for n: for k: C[m, n] += A[m, k] * B[k, n]
+    after:  for tile in blocks: for part in threads: for k.outer:
+                fetch A.left[k, m]; fetch B.right[k, n]
+                for k.inner: for m, n of the part (unrolled): sums[m, n] += left[k, m] * right[k, n]
+            for m, n of the part: C[m, n] = sums[m, n]
+    """
+    s = group.schedule
+    left, right, total = (s[t] for t in group.anchor[:3])
+    tiles = _tiles(group, target)
+    if not tiles:
+        schedule_gpu(group, target, knobs)
+        return
+    for stage in s.stages:
+        if stage not in (left, right) and is_inlined(s, stage):
+            stage.compute_inline()
+    result = _result(group, total)
+    if result is total:
+        sums = s[s.cache_write(total.op.outputs[0], "local")]
+    else:
+        inline_tail(s, total)
+        sums = total
+    parts = _Parts(s, left, right, sums, result)
+    for stage in live_stages(s):
+        if stage not in (left, right, sums, result):
+            schedule_elements(s, stage, target, knobs)
+    _tile(group, parts, _pick_tile(tiles, parts, target, knobs), knobs)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Parts:
+    """The stages of a product: both factors, the sums in registers, what is stored."""
+
+    schedule: Schedule
+    left: Stage
+    right: Stage
+    sums: Stage
+    result: Stage
+
+
+def _result(group: Group, total: Stage) -> Stage:
+    """Return the result of a group where it is an element-wise tail of the sums, else the sums."""
+    s = group.schedule
+    if total.is_output or len(s.outputs) > 1:
+        return total
+    result = s[group.outputs[0]]
+    stored = s[group.anchor[3]] if len(group.anchor) > 3 else total
+    shape = [int_value(d) for d in compute_of(stored).shape]
+    after = [total]
+    for stage in s.stages:
+        if not any(stage in s.readers(x) for x in after):
+            continue
+        after.append(stage)
+        op = stage.op
+        if not isinstance(op, ComputeOp) or is_reduction(stage):
+            return total
+        if [int_value(d) for d in op.shape] != shape:
+            return total
+    return result
+
+
+def _tile(group: Group, parts: _Parts, tile: ProductTile, knobs: Knobs) -> None:
+    result, sums = parts.result, parts.sums
+    matrices, m, n = _matrix(parts, group)
+    m_outer, m_parts, m_inner = _divide(result, m, tile.rows, tile.thread_rows, WARP[0])
+    n_outer, n_parts, n_inner = _divide(result, n, tile.columns, tile.thread_columns, WARP[1])
+    n_inner, lane = result.split(n_inner, factor=_VECTOR)
+    threads = (m_parts[0], n_parts[0], m_parts[1], n_parts[1])
+    result.reorder(*matrices, m_outer, n_outer, *threads, m_inner, n_inner, lane)
+    block = result.fuse(*matrices, m_outer, n_outer, name="block")
+    thread = result.fuse(*threads, name="thread")
+    result.bind(block, thread_axis("blockIdx.x"))
+    result.bind(thread, thread_axis("threadIdx.x"))
+    result.unroll(m_inner)
+    result.unroll(n_inner)
+    result.vectorize(lane)
+    sums.compute_at(result, thread)
+    op = compute_of(sums)
+    for axis in op.axis[-2:]:
+        sums.round_up(axis)
+    (k,) = op.reduce_axis
+    steps = knobs.option("steps", _steps(known(k)), [n for n in (8, 16) if known(k) % n == 0])
+    k_outer, k_inner = sums.split(k, factor=steps)
+    sums.reorder(k_outer, k_inner, *op.axis)
+    for axis in (k_inner, *op.axis[-2:]):
+        sums.unroll(axis)
+    sides = ((parts.left, tile.rows, True), (parts.right, tile.columns, False))
+    for stage, length, by_steps in sides:
+        stage.round_up(compute_of(stage).axis[-1])
+        stage.set_scope("shared")
+        stage.compute_at(sums, k_outer)
+        _fetch(stage, length * steps // _VECTOR, tile.threads, by_steps=by_steps)
+
+
+def _steps(k: int) -> int:
+    return 16 if k % 16 == 0 else 8
+
+
+def _matrix(parts: _Parts, group: Group) -> tuple[list[IterVar], IterVar, IterVar]:
+    """Return the axes of the result that count matrices, and those of rows and columns of one."""
+    result = parts.result
+    axes = list(compute_of(result).axis)
+    if len(group.anchor) < 4 or result is parts.schedule[group.anchor[2]]:
+        return axes[:-2], axes[-2], axes[-1]
+    images, filters, pixels = axes
+    rows = known(compute_of(parts.sums).axis[-2])
+    groups = []
+    if known(filters) != rows:
+        outer, filters = result.split(filters, factor=rows)
+        groups.append(outer)
+    result.reorder(*groups, filters, images, pixels)
+    return groups, filters, result.fuse(images, pixels, name="pixel")
+
+
+def _divide(
+    stage: Stage, axis: IterVar, size: int, part: int, lanes: int
+) -> tuple[IterVar, tuple[IterVar, IterVar], IterVar]:
+    """Split an axis into tiles, warps and threads of each, and the elements of a thread."""
+    outer, inside = stage.split(axis, factor=size)
+    warp, inside = stage.split(inside, factor=lanes * part)
+    thread, inner = stage.split(inside, factor=part)
+    return outer, (warp, thread), inner
+
+
+def _tiles(group: Group, target: Target) -> list[ProductTile]:
+    """Return the tiles that are no larger than the result and that a block of threads can hold.
+
+    Where there are several matrices of filters, tiles end with them.
+    """
+    gpu, op = gpu_of(target), compute_of(group.schedule[group.anchor[2]])
+    rows, columns = (known(a) for a in op.axis[-2:])
+    size = bits(op.outputs[0].dtype) // 8
+    is_grouped = len(group.anchor) > 3 and known(op.axis[0]) != 1
+
+    def fits(tile: ProductTile) -> bool:
+        is_inside = tile.rows <= (rows or tile.rows) and tile.columns <= (columns or tile.columns)
+        held = (tile.rows + tile.columns) * _MOST_STEPS * size
+        is_even = not is_grouped or rows % tile.rows == 0
+        has_room = tile.threads <= gpu.block_threads and held <= gpu.block_bytes
+        return is_inside and is_even and has_room
+
+    return [t for t in TILES if fits(t)]
+
+
+def _pick_tile(
+    tiles: list[ProductTile], parts: _Parts, target: Target, knobs: Knobs
+) -> ProductTile:
+    gpu, op = gpu_of(target), compute_of(parts.sums)
+    *batch, rows, columns = (known(a) for a in op.axis)
+    steps = known(op.reduce_axis[0])
+
+    def cost(tile: ProductTile) -> float:
+        return product_cycles(prod(batch), rows, columns, steps, tile, gpu)
+
+    return knobs.pick("tile", tiles, cost=cost)
+
+
+def _fetch(stage: Stage, vectors: int, threads: int, *, by_steps: bool) -> None:
+    """Let the threads of a block bring a factor's tile in, neighbours reading neighbours.
+
+    `by_steps`: elements are neighbours in memory along the steps, else along the other axis. There
+    are so many `vectors` to bring.
+    """
+    *batch, k, other = compute_of(stage).axis
+    outer, inner = (other, k) if by_steps else (k, other)
+    vector, lane = stage.split(inner, factor=_VECTOR)
+    stage.reorder(*batch, outer, vector, lane)
+    fused = stage.fuse(outer, vector, name="element")
+    if vectors >= threads:
+        turn, thread = stage.split(fused, factor=threads)
+    else:  # some of them have nothing to bring
+        thread, turn = stage.split(fused, nparts=threads)
+    stage.bind(thread, thread_axis("threadIdx.x"))
+    stage.unroll(turn)
+    stage.vectorize(lane)

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Schedules for GPUs of reductions along rows: a block of threads for each row.
+
+The threads combine strided parts of a row, then a few of them the parts, then each all that is
+left: two trees of small depth with shared memory between them. All else of a row, as in a softmax
+or a normalisation, is computed in the same launch.
+"""
+
+from __future__ import annotations
+
+from treadle.dtype import itemsize
+from treadle.expr.nodes import int_value
+from treadle.graph.operator import Group
+from treadle.ops.schedules.gpu.facts import gpu_of
+from treadle.ops.schedules.rows import is_along_rows, shared_rows
+from treadle.ops.schedules.stages import (
+    compute_of,
+    is_reduction,
+    is_step,
+    itemsize_of,
+    live_stages,
+    size_of,
+    walks_along,
+)
+from treadle.target.base import Target
+from treadle.te.knobs import Knobs
+from treadle.te.operations import IterVar
+from treadle.te.schedule import Schedule
+from treadle.te.stage import Stage
+from treadle.te.tensor import thread_axis
+
+_LEAST_TERMS = 64
+"""A row of so many terms is worth a block of its own."""
+
+_TERMS_EACH = 4
+"""So many terms of a row are worth a thread."""
+
+_MOST_THREADS = 256
+_LAST_TERMS = 16
+"""What each thread combines by itself at the end."""
+
+
+def schedule_blocks_of_rows(group: Group, target: Target, knobs: Knobs) -> bool:
+    """Give each row to a block of threads; False where there are no rows, or too short ones.
+
+    before: for i: max[i]; for i, j: exp[i, j]; for i: sum[i]; for i, j: y[i, j]
+    after:  for i in blocks: for t in threads: max; exp[i, t...]; sum; y[i, t...]
+    """
+    s, gpu = group.schedule, gpu_of(target)
+    live = live_stages(s)
+    results = [x for x in live if x.is_output]
+    if len(results) != 1 or not any(map(is_reduction, live)):
+        return False
+    (result,) = results
+    count = shared_rows(s, live, result)
+    if count == 0 or not _fits(s, live, result, count, gpu.block_bytes):
+        return False
+    longest = max(_row_size(x, count) for x in live)
+    wanted = max(gpu.warp, 1 << (longest // _TERMS_EACH).bit_length() - 1)
+    usual = min(_MOST_THREADS, gpu.block_threads, wanted)
+    sizes = [n for n in (32, 64, 128, 256, 512) if n <= gpu.block_threads and n != usual]
+    threads = knobs.option("row_threads", usual, sizes)
+    if is_reduction(result):
+        last = s[s.cache_write(result.op.outputs[0], "local")]
+        live = [last if x is result else x for x in live] + [result]
+    block = _result(result, count, threads)
+    for stage in live:
+        if stage is not result:
+            _inside(s, stage, result, block, count, threads)
+    return True
+
+
+def _fits(s: Schedule, live: list[Stage], result: Stage, count: int, room: int) -> bool:
+    """True where all of a row is known, is worth a block and fits into its shared memory."""
+    if not is_along_rows(s, live, count):
+        return False
+    held = 0
+    for stage in live:
+        op = compute_of(stage)
+        size, terms = size_of(op.shape[count:]), size_of(tuple(a.extent for a in op.reduce_axis))
+        if size is None or terms is None or len(op.body) > 1 or size * terms == 0:
+            return False
+        is_shared = stage is not result and (size > 1 or is_reduction(stage))
+        held += max(size, _MOST_THREADS * 2) * itemsize_of(stage) * is_shared
+    if held > room or itemsize(result.op.outputs[0].dtype) == 0:
+        return False
+    alone = [x for x in live if is_reduction(x)]
+    if any(x is not result and not is_step(x) for x in live):
+        return True  # in one launch instead of several
+    return all(_row_size(x, count) >= _LEAST_TERMS and _is_in_order(x) for x in alone)
+
+
+def _is_in_order(stage: Stage) -> bool:
+    """True where the terms that a stage combines are neighbours in memory."""
+    return walks_along(stage, compute_of(stage).reduce_axis[-1])
+
+
+def _row_size(stage: Stage, count: int) -> int:
+    """Return how many elements or terms of a row a stage goes through."""
+    op = compute_of(stage)
+    return size_of((*op.shape[count:], *(a.extent for a in op.reduce_axis))) or 1
+
+
+def _result(result: Stage, count: int, threads: int) -> IterVar:
+    """Bind the rows of the result to blocks and the rest to threads; return the loop of blocks."""
+    axes = list(compute_of(result).axis)
+    rows, rest = axes[:count], axes[count:]
+    fused = result.fuse(*rows, name="row")
+    if not rest:  # one thread stores the value of the row
+        fused, one = result.split(fused, factor=1)
+        rest = [one]
+    result.bind(fused, thread_axis("blockIdx.x"))
+    _over_threads(result, rest, threads)
+    return fused
+
+
+def _over_threads(stage: Stage, axes: list[IterVar], threads: int) -> None:
+    """Give the elements of some axes to the threads of a block, neighbours to neighbours."""
+    wide = stage.fuse(*axes, name="element")
+    size = int_value(stage.extents()[wide]) or 1
+    if size >= threads:
+        turn, thread = stage.split(wide, factor=threads)
+        stage.reorder(thread, turn)
+    else:
+        thread, _ = stage.split(wide, nparts=threads)
+    stage.bind(thread, thread_axis("threadIdx.x"))
+
+
+def _inside(
+    s: Schedule, stage: Stage, result: Stage, block: IterVar, count: int, threads: int
+) -> None:
+    """Compute a stage of a row inside the block of the row."""
+    op = compute_of(stage)
+    is_one = size_of(op.shape[count:]) == 1
+    terms = size_of(tuple(a.extent for a in op.reduce_axis)) or 1
+    if is_one and is_reduction(stage) and terms > 2 * _LAST_TERMS:
+        _tree(s, stage, result, block, threads)
+        return
+    stage.compute_at(result, block)
+    if not is_one:
+        stage.set_scope("shared")
+        _over_threads(stage, list(op.axis[count:]), threads)
+        stage.reorder(*op.axis[:count], *(a for a in stage.leaf_iter_vars if a not in op.axis))
+
+
+def _tree(s: Schedule, stage: Stage, result: Stage, block: IterVar, threads: int) -> None:
+    """Combine the terms of a row by all threads, their results by some, the rest by each.
+
+    before: y = sum over k of x[k]
+    after:  p[t] = sum over k of x[k * 256 + t];  q[u] = sum over k of p[k * 16 + u];  y = sum of q
+    """
+    op = compute_of(stage)
+    terms = stage.fuse(*op.reduce_axis, name="k")
+    for width in (threads, _LAST_TERMS):
+        op = compute_of(stage)
+        terms = op.reduce_axis[0] if terms not in stage.leaf_iter_vars else terms
+        extent = int_value(stage.extents()[terms]) or 1
+        if extent <= width:
+            continue
+        _, part = stage.split(terms, factor=width)
+        partial = s[s.rfactor(op.outputs[0], part, factor_axis=len(op.axis))]
+        partial.compute_at(result, block)
+        partial.set_scope("shared")
+        made = compute_of(partial)
+        thread, rest = partial.split(made.axis[-1], nparts=threads)
+        partial.reorder(*made.axis[:-1], thread, rest, *made.reduce_axis)
+        partial.bind(thread, thread_axis("threadIdx.x"))
+    stage.compute_at(result, block)
