@@ -14,7 +14,7 @@ import hypothesis
 import numpy as np
 import pytest
 
-from tests.gpus import has_opencl
+from tests.devices import has_opencl
 
 _CACHE = "TREADLE_CACHE"
 _MODEL_CACHE = "TREADLE_MODEL_CACHE"

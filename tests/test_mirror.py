@@ -62,7 +62,7 @@ HELD: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "cli/test_main.py": (
         "every command is run as users run it",
-        ("cli/bench.py", "cli/compile.py"),
+        ("cli/bench.py", "cli/compile.py", "cli/named.py"),
     ),
     "cli/test_records.py": (
         "what records cover of a model is said", ("build/coverage.py",),
@@ -207,6 +207,18 @@ HELD: dict[str, tuple[str, tuple[str, ...]]] = {
     "native/test_artifact.py": (
         "artifacts are opened by the native runtime", ("runtime/artifact_file.py",),
     ),
+    "build/test_gpu_executable.py": (
+        "models for GPUs are compiled, saved, loaded and refused",
+        ("build/gpu_artifact.py", "build/gpu_loaded.py", "build/gpu_places.py",
+         "runtime/gpu/artifact.py"),
+    ),
+    "runtime/gpu/test_executor.py": (
+        "models run with kernels on either side", ("runtime/gpu/program.py",),
+    ),
+    "runtime/gpu/test_opencl.py": (
+        "a device does all that the protocol says",
+        ("runtime/gpu/driver.py", "runtime/gpu/opencl_library.py"),
+    ),
     "build/test_kernel_library.py": (
         "kernels alone are kept in files", ("runtime/kernel_files.py",),
     ),
@@ -269,7 +281,7 @@ BEHAVIOURS: dict[str, tuple[str, ...]] = {
     "autotvm": ("rpc_runner",),
     "build": ("dynamic", "foreign_operators", "indices", "large", "models", "networks_at_random",
               "output_views", "run_time", "run_time_broadcast", "unaligned_inputs"),
-    "cli": ("interrupt",),
+    "cli": ("gpu_commands", "interrupt"),
     "frontend/builders": ("aten",),
     "frontend/keras": ("layers",),
     "frontend/onnx": ("data_positions", "exporters", "hostile", "low_precision_weights",

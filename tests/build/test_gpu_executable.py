@@ -13,7 +13,7 @@ from onnx import TensorProto, helper
 
 import treadle
 from benchmarks import networks
-from tests.gpus import has_nvrtc, image, model_of, small_network
+from tests.devices import has_nvrtc, image, model_of, small_network
 from treadle.build.executable import Executable
 from treadle.build.gpu_executable import GpuExecutable
 from treadle.build.gpu_loaded import LoadedGpuExecutable

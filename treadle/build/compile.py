@@ -22,7 +22,7 @@ from treadle.build.kernel_cache import (
     store_kernel,
 )
 from treadle.build.limits import check_limits
-from treadle.build.memory_plan import NEVER, Launch, MemoryPlan, concat_parts, is_alias, plan_memory
+from treadle.build.memory_plan import Launch, MemoryPlan, concat_parts, is_alias, plan_memory
 from treadle.build.plan_json import plan_to_json
 from treadle.build.reading import read_model
 from treadle.build.record_context import records_to_read
@@ -329,9 +329,9 @@ def _plan(fused: Fused) -> MemoryPlan:
     """Return where the values of a fused function live, and what every run compares."""
     target = fused.target
     launches = {call: _launch(call, kernel) for call, kernel in fused.calls.items()}
-    least = target.l2_bytes if target.cores > 1 else 0
+    least: int | None = target.l2_bytes if target.cores > 1 else 0
     if target.family == "gpu":
-        least = NEVER  # its compiler is told that what a kernel reads and what it writes differ
+        least = None  # its compiler is told that what a kernel reads and what it writes differ
     names = fused.module.output_names
     plan = plan_memory(fused.main, launches, names, overwrite_from=least)
     plan.checks = list(fused.checks)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What of a model for a GPU runs on the CPU beside it: kernels without a form for GPUs, and models
+"""What of a model for a GPU runs on the CPU: kernels without a form for GPUs, and models
 whose course data decides.
 """
 
@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from treadle.build.kernel import Kernel
 from treadle.build.memory_plan import Launch, plan_memory
-from treadle.errors import ScheduleError, TargetError
+from treadle.errors import InternalError, ScheduleError, TargetError
 from treadle.graph import nodes as g
 from treadle.graph.nodes import Function
 from treadle.target.base import Target
@@ -25,7 +25,7 @@ _REASONS: Mapping[str, str] = {
 
 
 def host_target() -> Target:
-    """Return the target for what runs on the CPU beside a GPU: this machine."""
+    """Return the target for what of a GPU's model runs on the CPU: this machine."""
     return parse_target("llvm")
 
 
@@ -45,7 +45,8 @@ def why_on_host(main: Function, calls: Mapping[g.Call, Kernel], target: Target) 
 def to_host(kernels: Sequence[Kernel], notes: list[str]) -> list[Kernel]:
     """Give kernels that a GPU has no form for the target of the CPU; return them.
 
-    The text of the others is made. A note of each says why it is moved.
+    The text of the others is made. A note of each says why it is moved: what a schedule of this
+    package fails on is a mistake in it, and no reason to give no result.
     """
     moved = []
     for kernel in kernels:
@@ -53,7 +54,7 @@ def to_host(kernels: Sequence[Kernel], notes: list[str]) -> list[Kernel]:
             continue
         try:
             kernel.source()
-        except (ScheduleError, TargetError) as error:
+        except (InternalError, ScheduleError, TargetError) as error:
             notes.append(
                 f"kernel {kernel.name} runs on the CPU, not on {kernel.target.kind}: "
                 f"{error.problem}"

@@ -39,6 +39,8 @@ _CODE: dict[str, Callable[[Kernel], str]] = {
     "tir": Kernel.loop_text,
     "ll": Kernel.source,
     "c": Kernel.source,
+    "cu": Kernel.source,
+    "cl": Kernel.source,
     "asm": Kernel.asm,
 }
 """What `--dump-code` can write, under the names of v0.8."""

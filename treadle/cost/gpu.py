@@ -19,8 +19,14 @@ _STEP = 2
 _BUSY_WARPS = 8
 """So many warps of a multiprocessor hide what its memory takes."""
 
-_ELEMENT = 8
-"""Lanes' cycles of a multiply-add whose factors a thread reads from the memory of the device."""
+_ELEMENT = 100
+"""Cycles of a multiply-add whose factors a thread reads from the memory of the device by itself."""
+
+_ELEMENT_THREADS = 1024
+"""Threads of a multiprocessor that wait for their factors at the same time."""
+
+_LAUNCH = 6000
+"""Cycles of one launch more, until the next one reads what it wrote."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +67,10 @@ TILES = (
 """The tiles that are tried."""
 
 
+PARTS = (1, 2, 3, 4, 6, 8, 12, 16)
+"""Into how many parts the steps of a product may be divided."""
+
+
 def product_cycles(
     matrices: int, rows: int, columns: int, steps: int, tile: ProductTile, gpu: Gpu
 ) -> float:
@@ -81,6 +91,18 @@ def product_cycles(
     return rounds * tile.rows * tile.columns * max(steps, 1) / gpu.lanes / share
 
 
-def element_cycles(products: float, gpu: Gpu) -> float:
-    """Return the cycles of multiply-adds where each thread sums one element by itself."""
-    return products * _ELEMENT / (gpu.lanes * gpu.multiprocessors)
+def parted_cycles(
+    matrices: int, rows: int, columns: int, steps: int, parts: int, tile: ProductTile, gpu: Gpu
+) -> float:
+    """Return the cycles of a product whose steps are divided into parts, summed afterwards."""
+    each = product_cycles(matrices * parts, rows, columns, -(-steps // parts), tile, gpu)
+    if parts == 1:
+        return each
+    moved = 4 * (parts + 1) * matrices * (rows or 1024) * (columns or 1024)
+    return each + _LAUNCH + 2 * moved * gpu.clock / gpu.memory_bytes
+
+
+def element_cycles(elements: float, steps: float, gpu: Gpu) -> float:
+    """Return the cycles of sums where each thread reads all of one element by itself."""
+    rounds = -(-elements // (gpu.multiprocessors * _ELEMENT_THREADS))
+    return rounds * steps * _ELEMENT

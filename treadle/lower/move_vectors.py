@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Let a thread of a GPU move the elements of a vectorized loop at once, where they lie side by side.
+"""Let a thread of a GPU move neighbouring elements of a vectorized loop at once.
 
 before: for v in vectorized(4): C[t * 4 + v] = f(A[t * 4 + v])
 after:  A.lanes[0:4] = A[t * 4 : t * 4 + 4]
@@ -116,32 +116,17 @@ class _Lanes:
         is_even = all(c % self.count == 0 for c in (*rest.terms.values(), rest.const))
         if factor != 1 or not is_even or any(uses(t, self.lane) for t in rest.terms):
             return None
-        return substitute(test, {self.lane: Const.of(0)})
+        return simplify(substitute(test, {self.lane: Const.of(0)}), self.ranges)
 
     def _start(self, index: Expr) -> Expr | None:
         """Return where lanes begin that lie side by side, at a multiple of their number."""
         if not uses(index, self.lane):
             return None
-        plain = simplify(rewrite(index, self._without_limit), self.ranges)
-        factor, rest = decompose(plain).without(self.lane)
+        factor, rest = decompose(simplify(index, self.ranges)).without(self.lane)
         is_even = all(c % self.count == 0 for c in (*rest.terms.values(), rest.const))
         if factor != 1 or not is_even or any(uses(t, self.lane) for t in rest.terms):
             return None
         return rest.to_expr()
-
-    def _without_limit(self, e: Expr) -> Expr | None:
-        """Take the lane out of a minimum: min(4 * a + v, 4 * b + 3) is min(a, b) * 4 + v."""
-        if not isinstance(e, ex.Binary) or e.op != "min" or not uses(e.a, self.lane):
-            return None
-        last = int_value(e.b)
-        factor, rest = decompose(e.a).without(self.lane)
-        terms = (*rest.terms.values(), rest.const)
-        if last is None or factor != 1 or (last + 1) % self.count:
-            return None
-        if any(c % self.count for c in terms) or any(uses(t, self.lane) for t in rest.terms):
-            return None
-        groups = simplify(rest.to_expr() // self.count, self.ranges)
-        return ex.minimum(groups, last // self.count) * self.count + self.lane
 
     def _load_rule(self, value: Expr) -> Callable[[Expr], Expr | None]:
         """Return a rule that reads lanes that were loaded at once."""

@@ -19,6 +19,7 @@ from treadle.loop.nodes import PrimFunc, func_text, verify
 from treadle.lower.bind_loops import bind_loops
 from treadle.lower.expand_intrinsics import expand_intrinsics
 from treadle.lower.expand_math import expand_math
+from treadle.lower.fetch_ahead import fetch_ahead
 from treadle.lower.flatten_buffers import flatten_buffers
 from treadle.lower.hoist_conditions import hoist_conditions
 from treadle.lower.insert_barriers import insert_barriers
@@ -139,6 +140,10 @@ DEVICE = pipeline(
         ("simplify_loops", simplify_loops),
         # When an access is one index, and before functions hide what is read.
         ("move_vectors", move_vectors),
+        # After it: vectors wait in registers whole.
+        ("fetch_ahead", fetch_ahead),
+        # Slots and first iterations are numbers then.
+        ("simplify_loops", simplify_loops),
         ("plan_workspace", plan_workspace),
         ("expand_intrinsics", expand_intrinsics),
         ("expand_math", expand_math),

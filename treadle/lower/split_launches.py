@@ -108,7 +108,7 @@ def _device_function(name: str, s: Stmt, func: PrimFunc, runs: Expr) -> DeviceFu
         sizes=tuple(v for v in func.sizes if v in variables),
         grid=(grid[0], grid[1], grid[2]),
         block=(block[0] or 1, block[1] or 1, block[2] or 1),
-        result=next((x.buffer.name for x in lp.walk_stmts(s) if _is_seen(x)), ""),
+        result=next(_seen(s), ""),
     )
 
 
@@ -119,8 +119,11 @@ def _offset_sizes(func: PrimFunc, buffer: Buffer) -> tuple[Var, ...]:
     return tuple(free_vars(offset)) if isinstance(offset, Expr) else ()
 
 
-def _is_seen(s: Stmt) -> bool:
-    return isinstance(s, Store) and s.buffer.scope in ("global", "workspace")
+def _seen(s: Stmt) -> Iterator[str]:
+    """Yield the names of the buffers that a launch writes for others."""
+    for x in lp.walk_stmts(s):
+        if isinstance(x, Store) and x.buffer.scope in ("global", "workspace"):
+            yield x.buffer.name
 
 
 def _extents(s: Stmt, func: PrimFunc) -> dict[str, Expr]:
@@ -169,7 +172,8 @@ def _used(s: Stmt) -> tuple[dict[int, Buffer], set[Var]]:
     for x in lp.walk_stmts(s):
         if isinstance(x, Store):
             buffers.setdefault(id(x.buffer), x.buffer)
-        for n in (n for e in lp.stmt_exprs(x) for n in walk(e)):
+        is_index = isinstance(x, For) and x.kind == "thread"  # the host alone asks for its extent
+        for n in (n for e in (() if is_index else lp.stmt_exprs(x)) for n in walk(e)):
             if isinstance(n, Load) and isinstance(n.source, Buffer):
                 buffers.setdefault(id(n.source), n.source)
             elif isinstance(n, Var):

@@ -209,9 +209,10 @@ def _rounding(name: str, dtype: str) -> str:
     """Round by an instruction, which every machine has."""
     t, f = c_type(dtype), "f" if dtype == "float32" else ""
     word = name.split("_")[1]
+    builtin = {"round": "rint"}.get(word, word)
     return f"""
 {_head(t, name, f"{t} a")}
-  return __builtin_{ {"round": "rint"}.get(word, word) }{f}(a);
+  return __builtin_{builtin}{f}(a);
 }}"""
 
 

@@ -25,7 +25,7 @@ from treadle.target.host import usable_cores
 
 def cuda_version(target: Target) -> str:
     """Return what decides the machine code of a text. Raises: DeviceError without NVRTC."""
-    return f"NVRTC {nvrtc.nvrtc_version()} {target.cpu}"
+    return " ".join(["NVRTC", nvrtc.nvrtc_version(), target.cpu, *nvrtc.FLAGS])
 
 
 def describe_cuda() -> str:

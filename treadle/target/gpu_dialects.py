@@ -125,6 +125,7 @@ OPENCL = GpuDialect(
     """,
 )
 
+
 def vector_type(dtype: str, lanes: int) -> str:
     """Return a type of CUDA C that has the size of so many elements."""
     words = itemsize(dtype) * lanes // 4

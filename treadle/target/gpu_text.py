@@ -126,8 +126,9 @@ class _Device(Statements):
     def shared(self) -> None:
         """Declare all memory of the block: OpenCL has it at the start of a function only."""
         for s in walk_stmts(self.function.body):
-            is_shared = isinstance(s, Allocate) and s.buffer.scope == "shared"
-            if is_shared and id(s.buffer) not in self.values.buffers:
+            if not isinstance(s, Allocate) or s.buffer.scope != "shared":
+                continue
+            if id(s.buffer) not in self.values.buffers:
                 self._array(s.buffer, self.dialect.shared)
 
     def allocate(self, s: Allocate) -> None:
@@ -152,9 +153,10 @@ class _Device(Statements):
         if s.kind == "thread":
             self._index(s)
             return
+        [extent] = self.values.statement(s.extent)
         if s.kind == "unrolled":
             self.lines.line("#pragma unroll")
-        self.serial_loop(s)
+        self.loop(s, "0", extent)
 
     def _index(self, s: For) -> None:
         name = self.values.vars[s.var] = self.lines.fresh(symbol(s.var.name))

@@ -108,6 +108,16 @@ def why_not_here(target: Target) -> TreadleError | None:
     )
 
 
+def why_not_measured(target: Target) -> TreadleError | None:
+    """Return why candidates for a target cannot be timed on this machine; None where they can."""
+    if target.family == "gpu":
+        return TargetError(
+            f"kernels for {target.kind} are not tuned yet",
+            hint="set their knobs by hand, see docs/how-to/tune_by_hand.md, or tune for llvm",
+        )
+    return why_not_here(target)
+
+
 def _why_no_device(target: Target) -> TreadleError | None:
     try:
         facts = facts_of(target.kind)

@@ -101,4 +101,4 @@ def _with_facts(gpu: Gpu, options: Mapping[str, str], text: str) -> Gpu:
                 hint=f"write -{option}={getattr(gpu, fact)}, or leave it out",
             )
         facts[fact] = int(value)
-    return replace(gpu, **facts)  # type: ignore[arg-type]  # facts of whole numbers
+    return replace(gpu, **facts)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.gpus import add_one
+from tests.devices import add_one
 from treadle.errors import ArtifactError
 from treadle.runtime.gpu.code import GpuCode, options_of
 from treadle.runtime.gpu.kernel import grid_of

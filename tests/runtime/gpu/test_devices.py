@@ -76,7 +76,7 @@ def no_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine without any driver."""
     for module in (cuda, nvrtc, opencl_library):
         monkeypatch.setattr(module, "opened", lambda names: None)
-    for function in (cuda._api, nvrtc._functions, opencl_library.functions):
+    for function in (cuda._started, nvrtc._functions, opencl_library.functions):
         function.cache_clear()
 
 

@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import treadle
-from tests.gpus import image, model_of, small_network
+from tests.devices import image, model_of, small_network
 from treadle.errors import InputError, UsageError
 from treadle.runtime.gpu.array import DeviceArray
 from treadle.runtime.gpu.code import GpuCode

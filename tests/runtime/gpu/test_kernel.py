@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import treadle
-from tests.gpus import BLOCK, add_one
+from tests.devices import BLOCK, add_one
 from treadle.errors import DeviceError, InputError
 from treadle.runtime.gpu.devices import opened
 from treadle.runtime.gpu.kernel import DeviceKernel

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.gpus import has_nvrtc
+from tests.devices import has_nvrtc
 from treadle.errors import DeviceError
 from treadle.runtime.gpu import nvrtc
 
@@ -39,3 +39,8 @@ def test_an_unknown_architecture_is_named_with_those_there_are() -> None:
     with pytest.raises(DeviceError, match="does not compile for sm_1") as caught:
         nvrtc.compiled(TEXT, "sm_1")
     assert "sm_90" in caught.value.hint
+
+
+def test_products_and_sums_are_rounded_one_by_one() -> None:
+    text = TEXT.replace("a[i] + 1.0f", "a[i] * a[i] + 1.0f")
+    assert b"fma" not in nvrtc.compiled(text, "sm_90", form="PTX")

@@ -10,7 +10,7 @@ import threading
 import numpy as np
 import pytest
 
-from tests.gpus import ADD_ONE
+from tests.devices import ADD_ONE
 from treadle.errors import DeviceError
 from treadle.runtime.gpu import opencl
 from treadle.runtime.gpu.devices import opened

@@ -19,8 +19,8 @@ from treadle import te
 from treadle.errors import TypeMismatch
 from treadle.expr.conditions import all_of
 from treadle.expr.nodes import Const, Expr, ExprLike, int_value
-from treadle.graph.operator import Attrs, Fusion, Operator, register
-from treadle.graph.types import Dim, TensorType, Type, broadcast_shapes, tensor_type
+from treadle.graph.operator import Fusion, Operator, register
+from treadle.graph.types import Dim, TensorType, Type, broadcast_shapes
 from treadle.ops.accumulate import narrowed, product, product_example, result_type
 from treadle.ops.axis_names import product_axes
 from treadle.ops.conv import (
@@ -227,9 +227,7 @@ conv_staged: Operator[ConvAttrs] = register(
             product_example(((2, 5, 40), (33, 5, 5)), {"pads_before": (2,), "pads_after": (2,)}),
             product_example(((1, 2, 5, 6, 7), (32, 2, 3, 2, 3)), {"strides": (1, 2, 2)}),
             product_example(((2, 2, 5, 8, 9), (36, 2, 3, 2, 3)), {"strides": (1, 2, 2)}),
-            product_example(
-                ((1, 8, 6, 6), (32, 8, 3, 3)), padding(1), ("float64", "float64")
-            ),
+            product_example(((1, 8, 6, 6), (32, 8, 3, 3)), padding(1), ("float64", "float64")),
         ),
     )
 )

@@ -43,9 +43,8 @@ def plain_shape(site: ConvSite) -> PlainConvShape:
 def _estimate(site: ConvSite) -> float:
     shape = plain_shape(site)
     if site.target.gpu is not None:
-        pixels = shape.images * shape.rows * shape.columns
-        products = site.filters * pixels * site.per_group * prod(site.kernel)
-        return element_cycles(products, site.target.gpu)
+        elements = site.filters * shape.images * shape.rows * shape.columns
+        return element_cycles(elements, site.per_group * prod(site.kernel), site.target.gpu)
     if takes_pixels_alike(site):
         pixels = prod(known_sizes(site.data.shape[2:]))
         images = shape.images * shape.rows * shape.columns // pixels
@@ -75,6 +74,4 @@ def _build(site: ConvSite) -> Node | Flat:
     return Flat(conv.call(how, (pixels, weights), origin=site.origin))
 
 
-conv_plain = Method(
-    "plain", conv, always, _estimate, _build, families=("cpu", "gpu")
-)
+conv_plain = Method("plain", conv, always, _estimate, _build, families=("cpu", "gpu"))

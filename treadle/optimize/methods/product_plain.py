@@ -21,7 +21,7 @@ def _estimate(site: ProductSite) -> float:
     if site.target.gpu is not None:
         shape = site.shape
         rows, columns = shape.rows or _TYPICAL, shape.columns or _TYPICAL
-        return element_cycles(shape.matrices * rows * columns * shape.steps, site.target.gpu)
+        return element_cycles(shape.matrices * rows * columns, shape.steps, site.target.gpu)
     is_widened = bits(site.data.dtype) < site.shape.dtype_bits
     return matmul_cycles(replace(site.shape, is_widened=is_widened), site.target)
 
@@ -30,6 +30,4 @@ def _build(site: ProductSite) -> Node:
     return site.as_in_model()
 
 
-product_plain = Method(
-    "plain", matmul, always, _estimate, _build, families=("cpu", "gpu")
-)
+product_plain = Method("plain", matmul, always, _estimate, _build, families=("cpu", "gpu"))

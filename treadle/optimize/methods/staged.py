@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from math import prod
 
-from treadle.cost.gpu import TILES, product_cycles
+from treadle.cost.gpu import PARTS, TILES, parted_cycles
 from treadle.graph.nodes import Node
 from treadle.graph.types import TensorType, tensor_type
 from treadle.ops.conv import conv
@@ -33,7 +33,11 @@ def _cycles(matrices: int, rows: int, columns: int, steps: int, site: ConvSite |
             ) -> float:  # fmt: skip
     gpu = site.target.gpu
     assert gpu is not None  # it is for the family of GPUs alone
-    return min(product_cycles(matrices, rows, columns, steps, t, gpu) for t in TILES)
+    return min(
+        parted_cycles(matrices, rows, columns, steps, parts, tile, gpu)
+        for tile in TILES
+        for parts in PARTS
+    )
 
 
 def _conv_sizes(site: ConvSite) -> tuple[int, int, int]:

@@ -86,6 +86,7 @@ class _Api:
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self.functions = typed(library, _SIGNATURES)
+        self.process = Process("CUDA")
 
     def __call__(self, name: str, *arguments: object) -> None:
         function = self.functions.get(name)
@@ -115,9 +116,18 @@ class _Api:
         return f"{words} (code {status})"
 
 
-@cache
 def _api() -> _Api:
-    """Return the initialised driver. Raises: DeviceError when there is none, or no device."""
+    """Return the initialised driver.
+
+    Raises: DeviceError when there is none, or no device, or in a forked process.
+    """
+    api = _started()
+    api.process.check()
+    return api
+
+
+@cache
+def _started() -> _Api:
     library = opened(_LIBRARIES)
     if library is None:
         raise DeviceError(

@@ -297,14 +297,24 @@ class GpuExecutor:
 
         They are those of the device's clock.
         """
+        return measure(self.device_timer(inputs), number, repeat, min_repeat_ms)
+
+    def device_timer(self, inputs: Inputs = None) -> Callable[[int], float]:
+        """Return what runs the model so many times on these inputs, and returns the seconds.
+
+        Inputs are on the device already, and outputs stay; see `benchmark_on_device`.
+        """
         given = self._gathered(inputs)
         driver = self.device.driver
-        with driver.lock:
-            program = self._program(given)
-            self._copy_in(program, given)
-            program.run()
-            driver.synchronize()
-            return measure(lambda n: driver.seconds(program.run, n), number, repeat, min_repeat_ms)
+
+        def timed(number: int) -> float:
+            with driver.lock:
+                program = self._program(given)
+                self._copy_in(program, given)
+                driver.synchronize()
+                return driver.seconds(program.run, number)
+
+        return timed
 
     def profile(self, inputs: Inputs = None, runs: int = 10) -> list[ProfileRow]:
         """Run the model once to warm up and `runs` times; return the time of every instruction.

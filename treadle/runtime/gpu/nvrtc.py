@@ -32,6 +32,9 @@ _SIGNATURES: Mapping[str, Types] = {
 }
 _OUT_OF_MEMORY, _BAD_OPTION = 1, 5
 
+FLAGS = ("--std=c++17", "-default-device", "--fmad=false")
+"""What every text is compiled with: floats are computed as written, multiply-adds are named."""
+
 
 class CompilerRefusal(Exception):
     """NVRTC refuses a text; the message is its log."""
@@ -76,7 +79,7 @@ def compiled(
 
     Raises: CompilerRefusal with the log, DeviceError when NVRTC is not installed.
     """
-    words = [f"--gpu-architecture={architecture}", "--std=c++17", "-default-device", *options]
+    words = [f"--gpu-architecture={architecture}", *FLAGS, *options]
     encoded = (c_char_p * len(words))(*(word.encode() for word in words))
     program = c_void_p()
     _call("nvrtcCreateProgram", byref(program), text.encode(), b"kernel.cu", 0, None, None)

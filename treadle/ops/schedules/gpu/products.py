@@ -6,29 +6,32 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from treadle.cost.gpu import TILES, WARP, ProductTile, product_cycles
+from treadle.cost.gpu import PARTS, TILES, WARP, ProductTile, parted_cycles
 from treadle.dtype import bits
-from treadle.expr.nodes import int_value
 from treadle.graph.operator import Group
-from treadle.ops.schedules.gpu.default import schedule_elements, schedule_gpu
+from treadle.lower.fetch_ahead import FETCH_AHEAD
+from treadle.ops.schedules.gpu.default import bind_elements, schedule_elements, schedule_gpu
 from treadle.ops.schedules.gpu.facts import gpu_of
+from treadle.ops.schedules.gpu.sums import tail_of
 from treadle.ops.schedules.stages import (
     compute_of,
     inline_tail,
     is_inlined,
-    is_reduction,
     known,
     live_stages,
 )
 from treadle.target.base import Target
 from treadle.te.knobs import Knobs
-from treadle.te.operations import ComputeOp, IterVar
+from treadle.te.operations import IterVar
 from treadle.te.schedule import Schedule
 from treadle.te.stage import Stage
 from treadle.te.tensor import thread_axis
 
 _MOST_STEPS = 16
 """Steps that a block fetches at once, at most."""
+
+_MOST_BLOCKS = 65535
+"""Blocks along the second and third axis of a grid, at most."""
 
 _VECTOR = 4
 """Elements that a thread moves at once."""
@@ -55,62 +58,90 @@ def schedule_staged(group: Group, target: Target, knobs: Knobs) -> None:
     for stage in s.stages:
         if stage not in (left, right) and is_inlined(s, stage):
             stage.compute_inline()
+    tile, count = _pick(tiles, total, target, knobs)
     result = _result(group, total)
-    if result is total:
+    if count > 1:
+        parts = _in_parts(s, left, right, total, count)
+        _stored(group, total, result, parts, target, knobs)
+    elif result is total:
         sums = s[s.cache_write(total.op.outputs[0], "local")]
+        parts = _Parts(left, right, sums, result, in_images=False)
+        _stored(group, total, result, parts, target, knobs)
     else:
         inline_tail(s, total)
-        sums = total
-    parts = _Parts(s, left, right, sums, result)
+        parts = _Parts(left, right, total, result, in_images=_has_pixels(group))
     for stage in live_stages(s):
-        if stage not in (left, right, sums, result):
+        if stage not in (left, right, parts.sums, parts.result, total, result):
             schedule_elements(s, stage, target, knobs)
-    _tile(group, parts, _pick_tile(tiles, parts, target, knobs), knobs)
+    _tile(parts, tile, knobs)
+
+
+def _stored(
+    group: Group, total: Stage, result: Stage, parts: _Parts, target: Target, knobs: Knobs
+) -> None:
+    """Schedule what is computed of sums that are stored: their tail, or the sum of their parts."""
+    s = group.schedule
+    if parts.result is total:
+        return  # it has no tail, or one that is launched by itself
+    if result is total:
+        schedule_elements(s, total, target, knobs)
+        return
+    inline_tail(s, total)
+    thread = bind_elements(s, result, target, knobs.within(result.name), is_alone=True)
+    assert thread is not None
+    total.compute_at(result, thread)
+
+
+def _in_parts(s: Schedule, left: Stage, right: Stage, total: Stage, count: int) -> _Parts:
+    """Divide the steps into parts that blocks of their own sum, and store.
+
+    before: C[m, n] = sum over k   ->   after: P[p, m, n] = sum over k of part p; C = sum over P
+    """
+    (k,) = compute_of(total).reduce_axis
+    part, _ = total.split(k, factor=known(k) // count)
+    partial = s[s.rfactor(total.op.outputs[0], part, factor_axis=0)]
+    sums = s[s.cache_write(partial.op.outputs[0], "local")]
+    return _Parts(left, right, sums, partial, in_images=False)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Parts:
-    """The stages of a product: both factors, the sums in registers, what is stored."""
+    """The stages of a product: both factors, the sums in registers, what is stored.
 
-    schedule: Schedule
+    `in_images`: what is stored are images [n, oc, pixels], the sums are [g, oc, n * pixels].
+    """
+
     left: Stage
     right: Stage
     sums: Stage
     result: Stage
+    in_images: bool
+
+
+def _has_pixels(group: Group) -> bool:
+    """True for a convolution: its sums are stored as images."""
+    return hasattr(group.attrs, "groups")
 
 
 def _result(group: Group, total: Stage) -> Stage:
-    """Return the result of a group where it is an element-wise tail of the sums, else the sums."""
+    """Return what is stored: a tail of the sums, or the sums."""
     s = group.schedule
-    if total.is_output or len(s.outputs) > 1:
-        return total
-    result = s[group.outputs[0]]
-    stored = s[group.anchor[3]] if len(group.anchor) > 3 else total
-    shape = [int_value(d) for d in compute_of(stored).shape]
-    after = [total]
-    for stage in s.stages:
-        if not any(stage in s.readers(x) for x in after):
-            continue
-        after.append(stage)
-        op = stage.op
-        if not isinstance(op, ComputeOp) or is_reduction(stage):
-            return total
-        if [int_value(d) for d in op.shape] != shape:
-            return total
-    return result
+    return tail_of(group, total, s[group.anchor[3]] if _has_pixels(group) else total)
 
 
-def _tile(group: Group, parts: _Parts, tile: ProductTile, knobs: Knobs) -> None:
+def _tile(parts: _Parts, tile: ProductTile, knobs: Knobs) -> None:
     result, sums = parts.result, parts.sums
-    matrices, m, n = _matrix(parts, group)
+    matrices, m, n = _matrix(parts)
     m_outer, m_parts, m_inner = _divide(result, m, tile.rows, tile.thread_rows, WARP[0])
     n_outer, n_parts, n_inner = _divide(result, n, tile.columns, tile.thread_columns, WARP[1])
     n_inner, lane = result.split(n_inner, factor=_VECTOR)
     threads = (m_parts[0], n_parts[0], m_parts[1], n_parts[1])
     result.reorder(*matrices, m_outer, n_outer, *threads, m_inner, n_inner, lane)
-    block = result.fuse(*matrices, m_outer, n_outer, name="block")
     thread = result.fuse(*threads, name="thread")
-    result.bind(block, thread_axis("blockIdx.x"))
+    result.bind(n_outer, thread_axis("blockIdx.x"))
+    result.bind(m_outer, thread_axis("blockIdx.y"))
+    if matrices:
+        result.bind(result.fuse(*matrices, name="matrix"), thread_axis("blockIdx.z"))
     result.bind(thread, thread_axis("threadIdx.x"))
     result.unroll(m_inner)
     result.unroll(n_inner)
@@ -123,6 +154,8 @@ def _tile(group: Group, parts: _Parts, tile: ProductTile, knobs: Knobs) -> None:
     steps = knobs.option("steps", _steps(known(k)), [n for n in (8, 16) if known(k) % n == 0])
     k_outer, k_inner = sums.split(k, factor=steps)
     sums.reorder(k_outer, k_inner, *op.axis)
+    if knobs.flag("fetch_ahead", default=True):
+        sums.pragma(k_outer, FETCH_AHEAD)
     for axis in (k_inner, *op.axis[-2:]):
         sums.unroll(axis)
     sides = ((parts.left, tile.rows, True), (parts.right, tile.columns, False))
@@ -137,11 +170,11 @@ def _steps(k: int) -> int:
     return 16 if k % 16 == 0 else 8
 
 
-def _matrix(parts: _Parts, group: Group) -> tuple[list[IterVar], IterVar, IterVar]:
+def _matrix(parts: _Parts) -> tuple[list[IterVar], IterVar, IterVar]:
     """Return the axes of the result that count matrices, and those of rows and columns of one."""
     result = parts.result
     axes = list(compute_of(result).axis)
-    if len(group.anchor) < 4 or result is parts.schedule[group.anchor[2]]:
+    if not parts.in_images:
         return axes[:-2], axes[-2], axes[-1]
     images, filters, pixels = axes
     rows = known(compute_of(parts.sums).axis[-2])
@@ -171,29 +204,33 @@ def _tiles(group: Group, target: Target) -> list[ProductTile]:
     gpu, op = gpu_of(target), compute_of(group.schedule[group.anchor[2]])
     rows, columns = (known(a) for a in op.axis[-2:])
     size = bits(op.outputs[0].dtype) // 8
-    is_grouped = len(group.anchor) > 3 and known(op.axis[0]) != 1
+    is_grouped = _has_pixels(group) and known(op.axis[0]) != 1
 
     def fits(tile: ProductTile) -> bool:
         is_inside = tile.rows <= (rows or tile.rows) and tile.columns <= (columns or tile.columns)
         held = (tile.rows + tile.columns) * _MOST_STEPS * size
         is_even = not is_grouped or rows % tile.rows == 0
         has_room = tile.threads <= gpu.block_threads and held <= gpu.block_bytes
-        return is_inside and is_even and has_room
+        is_listed = max(prod(map(known, op.axis[:-2])), rows // tile.rows) <= _MOST_BLOCKS
+        return is_inside and is_even and has_room and is_listed
 
     return [t for t in TILES if fits(t)]
 
 
-def _pick_tile(
-    tiles: list[ProductTile], parts: _Parts, target: Target, knobs: Knobs
-) -> ProductTile:
-    gpu, op = gpu_of(target), compute_of(parts.sums)
+def _pick(
+    tiles: list[ProductTile], total: Stage, target: Target, knobs: Knobs
+) -> tuple[ProductTile, int]:
+    """Return the tile, and into how many parts the steps are divided."""
+    gpu, op = gpu_of(target), compute_of(total)
     *batch, rows, columns = (known(a) for a in op.axis)
     steps = known(op.reduce_axis[0])
+    counts = [n for n in PARTS if steps % (8 * n) == 0]
 
-    def cost(tile: ProductTile) -> float:
-        return product_cycles(prod(batch), rows, columns, steps, tile, gpu)
+    def cycles(tile: ProductTile, count: int) -> float:
+        return parted_cycles(prod(batch), rows, columns, steps, count, tile, gpu)
 
-    return knobs.pick("tile", tiles, cost=cost)
+    tile = knobs.pick("tile", tiles, cost=lambda t: min(cycles(t, n) for n in counts))
+    return tile, knobs.pick("parts", counts, cost=lambda n: cycles(tile, n))
 
 
 def _fetch(stage: Stage, vectors: int, threads: int, *, by_steps: bool) -> None:
@@ -208,9 +245,9 @@ def _fetch(stage: Stage, vectors: int, threads: int, *, by_steps: bool) -> None:
     stage.reorder(*batch, outer, vector, lane)
     fused = stage.fuse(outer, vector, name="element")
     if vectors >= threads:
-        turn, thread = stage.split(fused, factor=threads)
+        repeat, thread = stage.split(fused, factor=threads)
     else:  # some of them have nothing to bring
-        thread, turn = stage.split(fused, nparts=threads)
+        thread, repeat = stage.split(fused, nparts=threads)
     stage.bind(thread, thread_axis("threadIdx.x"))
-    stage.unroll(turn)
+    stage.unroll(repeat)
     stage.vectorize(lane)

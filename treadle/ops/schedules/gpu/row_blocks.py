@@ -32,6 +32,9 @@ from treadle.te.tensor import thread_axis
 _LEAST_TERMS = 64
 """A row of so many terms is worth a block of its own."""
 
+_LEAST_CHAIN = 4
+"""So many elements or terms are, where a row takes several stages."""
+
 _TERMS_EACH = 4
 """So many terms of a row are worth a thread."""
 
@@ -47,6 +50,9 @@ def schedule_blocks_of_rows(group: Group, target: Target, knobs: Knobs) -> bool:
     after:  for i in blocks: for t in threads: max; exp[i, t...]; sum; y[i, t...]
     """
     s, gpu = group.schedule, gpu_of(target)
+    for stage in live_stages(s):
+        if is_step(stage) and not is_reduction(stage) and not stage.is_output:
+            stage.compute_inline()  # sums of two: whoever reads one adds them
     live = live_stages(s)
     results = [x for x in live if x.is_output]
     if len(results) != 1 or not any(map(is_reduction, live)):
@@ -55,8 +61,8 @@ def schedule_blocks_of_rows(group: Group, target: Target, knobs: Knobs) -> bool:
     count = shared_rows(s, live, result)
     if count == 0 or not _fits(s, live, result, count, gpu.block_bytes):
         return False
-    longest = max(_row_size(x, count) for x in live)
-    wanted = max(gpu.warp, 1 << (longest // _TERMS_EACH).bit_length() - 1)
+    widest = max(_width(x, count) for x in live)
+    wanted = max(gpu.warp, 1 << (widest - 1).bit_length())
     usual = min(_MOST_THREADS, gpu.block_threads, wanted)
     sizes = [n for n in (32, 64, 128, 256, 512) if n <= gpu.block_threads and n != usual]
     threads = knobs.option("row_threads", usual, sizes)
@@ -84,15 +90,22 @@ def _fits(s: Schedule, live: list[Stage], result: Stage, count: int, room: int) 
         held += max(size, _MOST_THREADS * 2) * itemsize_of(stage) * is_shared
     if held > room or itemsize(result.op.outputs[0].dtype) == 0:
         return False
-    alone = [x for x in live if is_reduction(x)]
-    if any(x is not result and not is_step(x) for x in live):
-        return True  # in one launch instead of several
-    return all(_row_size(x, count) >= _LEAST_TERMS and _is_in_order(x) for x in alone)
+    if len(live) > 1:  # in one launch instead of several
+        return max(_row_size(x, count) for x in live) >= _LEAST_CHAIN
+    return _row_size(result, count) >= _LEAST_TERMS and _is_in_order(result)
 
 
 def _is_in_order(stage: Stage) -> bool:
     """True where the terms that a stage combines are neighbours in memory."""
     return walks_along(stage, compute_of(stage).reduce_axis[-1])
+
+
+def _width(stage: Stage, count: int) -> int:
+    """Return how many threads of a block have something to do in a stage."""
+    op = compute_of(stage)
+    size = size_of(op.shape[count:]) or 1
+    terms = size_of(tuple(a.extent for a in op.reduce_axis)) or 1
+    return size if size > 1 else max(1, terms // _TERMS_EACH)
 
 
 def _row_size(stage: Stage, count: int) -> int:
@@ -114,16 +127,20 @@ def _result(result: Stage, count: int, threads: int) -> IterVar:
     return fused
 
 
-def _over_threads(stage: Stage, axes: list[IterVar], threads: int) -> None:
-    """Give the elements of some axes to the threads of a block, neighbours to neighbours."""
+def _over_threads(stage: Stage, axes: list[IterVar], threads: int) -> IterVar:
+    """Give the elements of some axes to the threads of a block, neighbours to neighbours.
+
+    Return the loop in which one element is computed.
+    """
     wide = stage.fuse(*axes, name="element")
     size = int_value(stage.extents()[wide]) or 1
     if size >= threads:
-        turn, thread = stage.split(wide, factor=threads)
-        stage.reorder(thread, turn)
+        repeat, thread = stage.split(wide, factor=threads)
+        stage.reorder(thread, repeat)
     else:
-        thread, _ = stage.split(wide, nparts=threads)
+        thread, repeat = stage.split(wide, nparts=threads)
     stage.bind(thread, thread_axis("threadIdx.x"))
+    return repeat
 
 
 def _inside(
@@ -138,8 +155,12 @@ def _inside(
         return
     stage.compute_at(result, block)
     if not is_one:
+        held = s[s.cache_write(op.outputs[0], "local")] if is_reduction(stage) else None
+        op = compute_of(stage)
         stage.set_scope("shared")
-        _over_threads(stage, list(op.axis[count:]), threads)
+        inner = _over_threads(stage, list(op.axis[count:]), threads)
+        if held is not None:
+            held.compute_at(stage, inner)
         stage.reorder(*op.axis[:count], *(a for a in stage.leaf_iter_vars if a not in op.axis))
 
 
