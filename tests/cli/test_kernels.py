@@ -22,7 +22,7 @@ INNER = 48
 @pytest.fixture(autouse=True)
 def limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the machine can do is no subject here, and takes seconds to measure."""
-    monkeypatch.setattr(peak, "fma_gflops", lambda threads: 100.0 * threads)
+    monkeypatch.setattr(peak, "fma_gflops", lambda threads, target: 100.0 * threads)
     monkeypatch.setattr(peak, "read_gigabytes", lambda threads: 10.0)
     monkeypatch.setattr(peak, "cache_levels", lambda threads: (CacheLevel("L2", 1 << 20, 50.0),))
 

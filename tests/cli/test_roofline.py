@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import pytest
 
+from treadle.cli import peak
 from treadle.cli.peak import CacheLevel
-from treadle.cli.roofline import Layer, Limits
+from treadle.cli.roofline import Layer, Limits, measured_limits
+from treadle.target.parse import parse_target
 
 
 def test_a_layer_is_held_against_the_limit_it_meets() -> None:
@@ -40,3 +42,26 @@ def test_work_that_no_cache_holds_is_held_against_memory() -> None:
     assert move.rates(limits.out_of_cache)["of_roofline"] == 1.0
     assert limits.text() == "at most 100 GFLOP/s and 10.0 GB/s from memory, 200 from L1"
     assert limits.to_json()["caches"] == {"L1": {"bytes": 1 << 15, "gigabytes_per_second": 200.0}}
+
+
+@pytest.mark.parametrize("of_here", [False, True])
+def test_arithmetic_is_measured_with_the_vectors_of_the_target(
+    monkeypatch: pytest.MonkeyPatch, *, of_here: bool
+) -> None:
+    """Without the widest vectors of this machine, or its own where the target does not run here."""
+    host = parse_target("llvm").triple.split("-")[0]
+    narrow = {"x86_64": "x86-64", "aarch64": "generic"}.get(host, "generic")
+    elsewhere = "llvm -mtriple=riscv64-linux-gnu"
+    target = f"llvm -mtriple={host}-unknown-linux-gnu -mcpu={narrow}" if of_here else elsewhere
+    asked: list[str] = []
+
+    def gflops(threads: int, of: str) -> float:
+        asked.append(of)
+        return 1.0
+
+    monkeypatch.setattr(peak, "fma_gflops", gflops)
+    monkeypatch.setattr(peak, "read_gigabytes", lambda threads: 1.0)
+    monkeypatch.setattr(peak, "cache_levels", lambda threads: ())
+    measured_limits(1, target)
+    measured_limits(1, "c")
+    assert asked == [target if of_here else "llvm", "llvm"]

@@ -172,7 +172,7 @@ def tuned(path: Path, share: float, options: TuneOptions = QUICK) -> TuneResult:
     """
 
     def compared(*_: object, **__: object) -> Comparison:
-        return Comparison(1.0, share, share, {})
+        return Comparison(1.0, share, share, {}, whole=-1 if share < 1 else 1)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(model, "compared", compared)

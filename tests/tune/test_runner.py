@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from tests.tune.tasks import product_task
 from treadle.build.kernel import Kernel, ObjectCode
 from treadle.target.backend import backend_of
 from treadle.te.knobs import Config
+from treadle.tune import runner as runner_module
 from treadle.tune.runner import MeasureOptions, Runner, figures_of, raced
 from treadle.tune.task import Task
 
@@ -53,6 +55,44 @@ def test_a_right_candidate_has_times(runner: Runner, task: Task) -> None:
 def test_a_hopeless_candidate_has_one_figure(runner: Runner, task: Task) -> None:
     measured = runner.measure(0, code_of(task), 1e-12)
     assert (measured.error, len(measured.seconds)) == ("", 1)
+
+
+@pytest.mark.parametrize(("spinning", "looks"), [(0.12, 25), (0.0, 1), (9.0, 200)])
+def test_threads_that_spin_after_the_reference_are_waited_for(
+    monkeypatch: pytest.MonkeyPatch, spinning: float, looks: int
+) -> None:
+    """Another thread uses a core for so many seconds; a second is waited at most."""
+    clock = Spinning(spinning)
+    monkeypatch.setattr(runner_module, "time", clock)
+    runner_module.wait_for_idle_threads()
+    assert clock.looks == pytest.approx(looks, abs=1)
+
+
+def test_a_task_is_timed_when_the_threads_of_its_reference_are_idle(
+    monkeypatch: pytest.MonkeyPatch, task: Task, tmp_path: Path
+) -> None:
+    waited = tmp_path / "waited"
+    monkeypatch.setattr(runner_module, "wait_for_idle_threads", waited.touch)
+    with Runner([task], QUICK) as made:
+        assert made.prepare(0) == ""
+    assert waited.exists()
+
+
+class Spinning:
+    """A clock of a process of which a thread spins for some seconds."""
+
+    def __init__(self, seconds: float) -> None:
+        self.now, self.seconds, self.looks = 0.0, seconds, 0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def process_time(self) -> float:
+        return min(self.now, self.seconds)
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        self.looks += 1
 
 
 def test_what_interrupts_a_part_of_the_slices_does_not_count() -> None:

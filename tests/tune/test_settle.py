@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from tests.optimize.cases import inputs_of
 from tests.tune.tasks import network
 from treadle.runtime.array import array
 from treadle.tune import settle
-from treadle.tune.settle import Comparison, compared
+from treadle.tune.settle import Comparison, Evidence, compared
 
 
 def test_two_compilations_run_in_turns() -> None:
@@ -23,15 +24,24 @@ def test_two_compilations_run_in_turns() -> None:
     inputs = {name: array(np.asarray(a)) for name, a in inputs_of(module.main).items()}
     names = [pair[0].kernels[0].name, "none"]
     found = compared(pair[0], pair[1], inputs, names, seconds=0.1)
-    assert set(found.kernels) == {names[0]}  # what does not run is not compared
+    assert set(found.ratios) == {names[0]}  # what does not run is not compared
     assert 0 < found.before < 1
     assert 0.1 < found.share < 10
 
 
 @pytest.mark.tiny
 def test_kernels_that_take_longer_are_named() -> None:
-    found = Comparison(1.0, 0.9, 0.9, {"a": 0.8, "b": 1.02, "c": 1.0})
-    assert found.slower == ["b"]
+    evidence = Evidence()
+    evidence.add(Comparison(1.0, 0.9, 0.9, {"a": [0.8], "b": [1.02], "c": [1.0]}))
+    assert evidence.slower(["a", "b", "c", "none"]) == ["b"]
+
+
+@pytest.mark.tiny
+def test_rounds_of_earlier_comparisons_count_for_a_kernel() -> None:
+    evidence = Evidence()
+    evidence.add(Comparison(1.0, 0.9, 0.9, {"a": [0.9, 0.92, 0.9, 0.91, 0.9]}))
+    evidence.add(Comparison(1.0, 1.1, 1.1, {"a": [1.02, 1.01, 0.9]}))  # alone it would go back
+    assert evidence.slower(["a"]) == []
 
 
 @pytest.mark.tiny
@@ -48,8 +58,46 @@ def test_a_model_that_is_ahead_by_chance_is_not_faster(monkeypatch: pytest.Monke
     assert not behind.is_faster
 
 
-def compare_of(monkeypatch: pytest.MonkeyPatch, seconds: Callable[[int, int], float]) -> Comparison:
-    """Compare two models whose runs take so many seconds, by side and number of the run."""
+@pytest.mark.tiny
+def test_kernels_decide_where_whole_runs_leave_it_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    def one_ahead(side: int, number: int) -> float:
+        return 1.0 - 0.1 * (side == number % 2)
+
+    found = compare_of(monkeypatch, one_ahead, kernel=lambda side: 0.02 - 0.001 * side)
+    assert (found.whole, found.kernels) == (0, -1)
+    slower = compare_of(monkeypatch, one_ahead, kernel=lambda side: 0.02 + 0.001 * side)
+    assert (slower.whole, slower.kernels) == (0, 1)
+    equal = compare_of(monkeypatch, one_ahead, kernel=lambda side: 0.02)
+    assert (equal.whole, equal.kernels) == (0, 0)
+
+
+@pytest.mark.tiny
+@pytest.mark.parametrize(
+    ("share", "whole", "kernels", "is_faster"),
+    [
+        (0.99, 0, -1, True),
+        (1.01, 0, -1, False),  # whole runs take longer: its neighbours pay
+        (0.99, 0, 0, False),
+        (0.99, 0, 1, False),
+        (0.99, -1, 0, True),
+        (1.01, 1, -1, False),
+    ],
+)
+def test_a_model_is_faster_by_whole_runs_or_else_by_its_kernels(
+    share: float, whole: int, kernels: int, *, is_faster: bool
+) -> None:
+    assert Comparison(1.0, share, share, {}, whole, kernels).is_faster is is_faster
+
+
+def compare_of(
+    monkeypatch: pytest.MonkeyPatch,
+    seconds: Callable[[int, int], float],
+    kernel: Callable[[int], float] | None = None,
+) -> Comparison:
+    """Compare two models whose runs take so many seconds, by side and number of the run.
+
+    `kernel` gives the seconds of the one kernel that is compared, by side.
+    """
 
     class Model:
         def __init__(self, side: int) -> None:
@@ -59,7 +107,7 @@ def compare_of(monkeypatch: pytest.MonkeyPatch, seconds: Callable[[int, int], fl
             """Do nothing."""
 
         def profile(self, *_: object) -> list[object]:
-            return []
+            return [] if kernel is None else [SimpleNamespace(kernel="a", mean=kernel(self.side))]
 
     def run(model: Model, _: object) -> float:
         model.count += 1
@@ -68,4 +116,4 @@ def compare_of(monkeypatch: pytest.MonkeyPatch, seconds: Callable[[int, int], fl
     monkeypatch.setattr(settle, "_run", run)
     before: Any = Model(0)
     after: Any = Model(1)
-    return compared(before, after, {}, [], seconds=0.001)
+    return compared(before, after, {}, [] if kernel is None else ["a"], seconds=0.001)

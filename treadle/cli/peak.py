@@ -46,10 +46,10 @@ class Probe:
     call: Callable[..., object]
 
 
-def compile_probe(text: str, result: type, *arguments: type) -> Probe:
+def compile_probe(text: str, result: type, *arguments: type, target: str = PROBE_KIND) -> Probe:
     """Compile a text of treadle.target.probes, which this machine must be able to run."""
     backend = backend_of(PROBE_KIND)
-    objects = backend.compile([("kernel", text)], parse_target(PROBE_KIND), None)
+    objects = backend.compile([("kernel", text)], parse_target(target), None)
     code = backend.load(objects.values())
     signature = ctypes.CFUNCTYPE(result, *arguments)
     return Probe(code, signature(code.address("kernel")))
@@ -78,11 +78,15 @@ def _at_barrier(barrier: threading.Barrier, work: Work, index: int) -> None:
     work(index)
 
 
-def fma_gflops(threads: int) -> float:
-    """Return the float32 operations per second, a multiply-add counting two, in 10^9."""
-    target = parse_target("llvm")
+def fma_gflops(threads: int, of: str = PROBE_KIND) -> float:
+    """Return the float32 operations per second, a multiply-add counting two, in 10^9.
+
+    `of` is the target whose vectors are used, of the kind "llvm", which this machine must be able
+    to run.
+    """
+    target = parse_target(of)
     types = (ctypes.c_int64, ctypes.c_float, ctypes.c_float)
-    probe = compile_probe(fma_kernel(target), ctypes.c_float, *types)
+    probe = compile_probe(fma_kernel(target), ctypes.c_float, *types, target=of)
     seconds = fastest_round(threads, lambda _: probe.call(FMA_LOOPS, 0.5, 1.0))
     return 2e-9 * threads * FMA_LOOPS * chain_count(target) * lanes_of(target) / seconds
 

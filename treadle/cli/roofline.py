@@ -12,7 +12,9 @@ from treadle.cli import peak
 from treadle.cli.peak import CacheLevel
 from treadle.runtime.array import NDArray
 from treadle.runtime.gpu.executor import GpuExecutor
+from treadle.target.host import why_not_here
 from treadle.target.parse import parse_target
+from treadle.target.probes import PROBE_KIND
 
 
 @dataclass(frozen=True)
@@ -57,19 +59,29 @@ class Limits:
         return "memory", self.gigabytes
 
 
-def measured_limits(threads: int) -> Limits:
-    """Measure what this machine can do on so many threads."""
+def measured_limits(threads: int, target: str = PROBE_KIND) -> Limits:
+    """Measure what this machine can do on so many threads, with the vectors of a target.
+
+    They are the machine's own for a target of another kind, or one that does not run here.
+    """
+    parsed = parse_target(target)
+    is_own = parsed.kind != PROBE_KIND or why_not_here(parsed) is not None
     return Limits(
-        peak.fma_gflops(threads), peak.read_gigabytes(threads), peak.cache_levels(threads)
+        peak.fma_gflops(threads, PROBE_KIND if is_own else target),
+        peak.read_gigabytes(threads),
+        peak.cache_levels(threads),
     )
 
 
 def limits_of(model: Runnable, threads: int) -> Limits:
-    """Return what a model's machine can do: a GPU by its target's facts, this CPU by measuring."""
-    executor = model.executor
-    gpu = parse_target(executor.target).gpu if isinstance(executor, GpuExecutor) else None
+    """Return what a model's machine can do: a GPU by its target's facts, this CPU by measuring.
+
+    Of the CPU it is the arithmetic of the vectors that the model was compiled for.
+    """
+    target = str(model.describe().get("target", PROBE_KIND))
+    gpu = parse_target(target).gpu if isinstance(model.executor, GpuExecutor) else None
     if gpu is None:
-        return measured_limits(threads)
+        return measured_limits(threads, target)
     return Limits(gpu.flops / 1e9, gpu.memory_bytes / 1e9)
 
 

@@ -32,6 +32,7 @@ from treadle.cli.tune_view import View, best_text, live_view, of_roofline, share
 from treadle.errors import UsageError
 from treadle.runtime import native
 from treadle.settings import use
+from treadle.target.probes import PROBE_KIND
 from treadle.tune.method_task import MethodTask
 from treadle.tune.methods import MethodResult
 from treadle.tune.model import TuneResult, tune_model
@@ -271,7 +272,7 @@ def _tune(arguments: argparse.Namespace, threads: int, device: RpcExecutor | Non
 def _limits(arguments: argparse.Namespace, threads: int) -> Limits | None:
     """Measure the machine's limits, two seconds, where something shows the roofline."""
     is_shown = arguments.json or arguments.html is not None or sys.stderr.isatty()
-    return measured_limits(threads) if is_shown else None
+    return measured_limits(threads, arguments.target or PROBE_KIND) if is_shown else None
 
 
 # ---- printing ------------------------------------------------------------------------------------

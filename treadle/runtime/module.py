@@ -32,7 +32,7 @@ from treadle.runtime.timing import BenchmarkResult, measure, out_of_cache
 
 Sizes = Mapping[str, int]
 """Sizes of a kernel by name."""
-_NO_SIZES: Sizes = {}
+NO_SIZES: Sizes = {}
 
 
 # ---- binding arguments ---------------------------------------------------------------------------
@@ -183,7 +183,7 @@ class LoadedKernel:
         address: int,
         keep_alive: object,
         unfit: TreadleError | None = None,
-        sizes: Sizes = _NO_SIZES,
+        sizes: Sizes = NO_SIZES,
     ) -> None:
         """`address` is its function, valid as long as `keep_alive` lives.
 
@@ -222,7 +222,7 @@ class LoadedKernel:
             self._address, kernel_env, binding.addresses, binding.dims
         )
 
-    def __call__(self, *args: ArrayLike, sizes: Sizes = _NO_SIZES) -> None:
+    def __call__(self, *args: ArrayLike, sizes: Sizes = NO_SIZES) -> None:
         """Run the kernel; results are in the output arguments.
 
         `sizes` are those that no argument's shape tells (`signature.hidden_sizes()`).
@@ -234,7 +234,7 @@ class LoadedKernel:
         call.run()
         binding.finish()
 
-    def random_arguments(self, seed: int = 0, sizes: Sizes = _NO_SIZES) -> list[NDArray]:
+    def random_arguments(self, seed: int = 0, sizes: Sizes = NO_SIZES) -> list[NDArray]:
         """Return arguments to try the kernel on: inputs of random numbers, outputs of zeros.
 
         Floats are normally distributed, integers are 0 or 1; the same seed gives the same numbers.
@@ -258,7 +258,7 @@ class LoadedKernel:
 
         Raises: InputError when an argument does not fit.
         """
-        bound = [self._bind(args, _NO_SIZES) for args in arguments]
+        bound = [self._bind(args, NO_SIZES) for args in arguments]
         following = cycle(bound)
         return lambda number: sum(next(following)[1].time(1) for _ in range(number)) / number
 
@@ -271,7 +271,7 @@ class LoadedKernel:
         `min_repeat_ms` have passed). With `flush` no cache holds the arguments when a call begins.
         """
 
-        def evaluate(*args: ArrayLike, sizes: Sizes = _NO_SIZES) -> BenchmarkResult:
+        def evaluate(*args: ArrayLike, sizes: Sizes = NO_SIZES) -> BenchmarkResult:
             binding, call = self._bind(args, sizes)
             timer = out_of_cache(call.time, binding.memory()) if flush else call.time
             result = measure(timer, number, repeat, min_repeat_ms)
@@ -291,7 +291,7 @@ class TimedKernel(Protocol):
     def device_kind(self) -> str:
         """The kind of the device it runs on."""
 
-    def __call__(self, *args: ArrayLike, sizes: Sizes = _NO_SIZES) -> None:
+    def __call__(self, *args: ArrayLike, sizes: Sizes = NO_SIZES) -> None:
         """Run the kernel; results are in the output arguments."""
 
     def time_evaluator(
@@ -327,7 +327,7 @@ class Module(Generic[K]):
     def __len__(self) -> int:
         return len(self._kernels)
 
-    def __call__(self, *args: ArrayLike, sizes: Sizes = _NO_SIZES) -> None:
+    def __call__(self, *args: ArrayLike, sizes: Sizes = NO_SIZES) -> None:
         """Run the entry kernel."""
         self.entry(*args, sizes=sizes)
 

@@ -16,7 +16,7 @@ from treadle.runtime.gpu.code import GpuCode
 from treadle.runtime.gpu.devices import Block, GpuDevice, opened
 from treadle.runtime.gpu.driver import Argument, GpuModule
 from treadle.runtime.launches import Launch
-from treadle.runtime.module import Binding, LoadedKernel, Sizes
+from treadle.runtime.module import NO_SIZES, Binding, LoadedKernel, Sizes
 from treadle.runtime.signature import Param, Signature
 
 
@@ -160,12 +160,14 @@ class DeviceKernel(LoadedKernel):
         code: GpuCode,
         device: Device | None = None,
         unfit: TreadleError | None = None,
+        sizes: Sizes = NO_SIZES,
     ) -> None:
         """The device is opened, and the code loaded, at the first call.
 
-        `unfit` says why the kernel cannot run here.
+        `unfit` says why the kernel cannot run here; `sizes` are those of every call that says no
+        others.
         """
-        super().__init__(signature, 0, None, unfit)
+        super().__init__(signature, 0, None, unfit, sizes)
         self._code = code
         self._device = device or Device(code.kind)
         self._loaded: CodeOnDevice | None = None
