@@ -97,12 +97,16 @@ def test_the_doctor_names_the_device(capsys: pytest.CaptureFixture[str]) -> None
     assert "gpu      opencl(0) · " in capsys.readouterr().out
 
 
-def test_kernels_for_gpus_are_not_tuned_yet(
-    model: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+@on_opencl
+def test_kernels_for_gpus_are_tuned(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    records = str(tmp_path / "records.jsonl")
-    assert main(["tune", str(model), "--target", "opencl", "-o", records]) != 0
-    assert "kernels for opencl are not tuned yet" in capsys.readouterr().err
+    records = str(tmp_path / "r.jsonl")
+    tune = ["tune", str(model), "--target", "opencl", "-o", records]
+    assert main([*tune, "--trials", "4"]) == 0
+    assert "trials   4" in capsys.readouterr().out
+    assert main([*tune, "--space", "sketch"]) != 0
+    assert "there are no sketches for opencl" in capsys.readouterr().err
 
 
 @on_opencl

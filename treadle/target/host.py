@@ -109,11 +109,14 @@ def why_not_here(target: Target) -> TreadleError | None:
 
 
 def why_not_measured(target: Target) -> TreadleError | None:
-    """Return why candidates for a target cannot be timed on this machine; None where they can."""
+    """Return why forks of a process cannot time candidates for a target; None where they can.
+
+    The driver of a GPU does not outlive a fork.
+    """
     if target.family == "gpu":
         return TargetError(
-            f"kernels for {target.kind} are not tuned yet",
-            hint="set their knobs by hand, see docs/how-to/tune_by_hand.md, or tune for llvm",
+            f"kernels for {target.kind} are tuned as those of a model, on this machine's device",
+            hint=f"treadle tune MODEL --target {target.kind}, or treadle.tune_model",
         )
     return why_not_here(target)
 

@@ -26,7 +26,7 @@ from treadle.runtime.array import NDArray, array
 from treadle.runtime.fill import filled
 from treadle.settings import get as settings
 from treadle.target.base import Target
-from treadle.target.host import why_not_measured
+from treadle.target.host import why_not_here
 from treadle.te.knobs import DEFAULTS
 from treadle.tune.dask_executor import DaskExecutor, onnx_bytes
 from treadle.tune.executor import Executor, LocalExecutor
@@ -304,7 +304,7 @@ def _executor(
         raise UsageError(
             f"there is no executor {name!r}", hint="there is local, and dask:tcp://host:8786"
         )
-    if (unfit := why_not_measured(target)) is not None:
+    if (unfit := why_not_here(target)) is not None:
         raise UsageError(
             f"kernels for {target} cannot be measured on this machine: {unfit.problem}",
             hint="tune on the machine that the model is to run on, or name an --executor",
