@@ -9,10 +9,13 @@ import numpy as np
 
 from tests import loop_threads
 from treadle.build.kernel import Kernel
+from treadle.expr.nodes import Const
 from treadle.graph.nodes import Function, Node, Var
-from treadle.graph.types import TensorType
+from treadle.graph.types import Dim, TensorType
+from treadle.loop import nodes as lp
 from treadle.loop.nodes import PrimFunc
 from treadle.lower.bind_loops import bind_loops
+from treadle.lower.simplify_loops import simplify_loops
 from treadle.target.parse import parse_target
 from treadle.te.knobs import DEFAULTS, Config
 
@@ -24,7 +27,7 @@ GPUS = {"cuda": H100, "opencl": OPENCL}
 """By the name that a parametrised test shows."""
 
 
-def variables(*shapes: tuple[int, ...], dtype: str = "float32") -> list[Var]:
+def variables(*shapes: tuple[Dim, ...], dtype: str = "float32") -> list[Var]:
     """Return variables x0, x1, ... of these shapes."""
     return [Var(f"x{k}", TensorType(s, dtype)) for k, s in enumerate(shapes)]
 
@@ -34,10 +37,20 @@ def kernel_of(body: Node, params: Sequence[Var], config: Config = DEFAULTS) -> K
     return Kernel(Function(tuple(params), body, "kernel"), H100, config)
 
 
-def interpreted(func: PrimFunc, arrays: Sequence[np.ndarray], result: np.ndarray) -> np.ndarray:
+def interpreted(
+    func: PrimFunc,
+    arrays: Sequence[np.ndarray],
+    result: np.ndarray,
+    sizes: Sequence[int] = (),
+) -> np.ndarray:
     """Return what a loop nest with all its threads makes of arrays, in the form of `result`."""
     made = np.full_like(result, 0)
-    loop_threads.run(bind_loops(func), [*arrays, made])
+    bound = bind_loops(func)
+    if sizes:
+        known = dict(zip(func.sizes, sizes, strict=True))
+        body = lp.substitute(bound.body, {v: Const.of(n) for v, n in known.items()})
+        bound = simplify_loops(bound.with_body(body))
+    loop_threads.run(bound, [*arrays, made], dict(zip(func.sizes, sizes, strict=True)))
     return made
 
 

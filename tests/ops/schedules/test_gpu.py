@@ -11,6 +11,7 @@ import pytest
 from tests.gpus import interpreted, kernel_of, variables
 from treadle.build.kernel import Kernel
 from treadle.build.launches import launches_of
+from treadle.expr.nodes import Var as Size
 from treadle.graph.nodes import Call, Node, Var
 from treadle.ops.conv import conv
 from treadle.ops.elementwise import add, relu
@@ -19,6 +20,7 @@ from treadle.ops.matmul import matmul
 from treadle.ops.norm import softmax
 from treadle.ops.reduce import mean, sum_
 from treadle.ops.reshaping import transpose
+from treadle.runtime.extents import Extent
 from treadle.te.knobs import Config
 
 
@@ -168,6 +170,31 @@ def test_a_convolution_in_tiles(name: str, random: np.random.Generator) -> None:
     expected = conv_staged.reference(made.attrs, x, w) + b
     tile = {"tile": (16, 32, 4, 4), "parts": 1}
     check(add(made, params[2]), params, expected, [x, w, b], **tile)
+
+
+N = Size("n")
+
+
+@pytest.mark.parametrize("rows", [1, 16, 37])
+def test_rows_of_a_product_that_a_run_decides(rows: int, random: np.random.Generator) -> None:
+    params = variables((N, 16), (16, 40))
+    a, b = (random.integers(-3, 4, s).astype(np.float32) for s in ((rows, 16), (16, 40)))
+    kernel = kernel_of(relu(matmul_staged(*params)), params, Config.of({"tile": (16, 32, 4, 4)}))
+    expected = np.maximum(a @ b, 0)
+    assert np.array_equal(interpreted(kernel.loops, [a, b], expected, [rows]), expected)
+    (launch,) = launches_of(kernel.lowered)
+    assert [Extent("", g).of([rows]) for g in launch.grid] == [2, -(-rows // 16), 1]
+
+
+@pytest.mark.parametrize("images", [1, 3])
+def test_images_that_a_run_counts(images: int, random: np.random.Generator) -> None:
+    params = variables((N, 2, 5, 5), (16, 2, 3, 3))
+    shapes = ((images, 2, 5, 5), (16, 2, 3, 3))
+    x, w = (random.integers(-3, 4, s).astype(np.float32) for s in shapes)
+    made = conv_staged(*params, pads_before=(1, 1), pads_after=(1, 1))
+    expected = conv_staged.reference(made.attrs, x, w)
+    kernel = kernel_of(made, params, Config.of({"tile": (16, 32, 4, 4)}))
+    assert np.array_equal(interpreted(kernel.loops, [x, w], expected, [images]), expected)
 
 
 def test_every_thread_reads_shared_memory_side_by_side() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from treadle.expr.nodes import int_value
 from treadle.graph.operator import Group
+from treadle.graph.types import same_dim
 from treadle.limits import SUM_ELEMENTS, SUM_TERMS, SUM_WIDTH
 from treadle.ops.schedules.gpu.facts import gpu_of
 from treadle.ops.schedules.stages import (
@@ -66,7 +66,7 @@ def tail_of(group: Group, total: Stage, stored: Stage) -> Stage:
     s = group.schedule
     if total.is_output or len(s.outputs) > 1:
         return total
-    shape = [int_value(d) for d in compute_of(stored).shape]
+    shape = compute_of(stored).shape
     after = [total]
     for stage in s.stages:
         if not any(stage in s.readers(x) for x in after):
@@ -75,7 +75,7 @@ def tail_of(group: Group, total: Stage, stored: Stage) -> Stage:
         op = stage.op
         if not isinstance(op, ComputeOp) or is_reduction(stage):
             return total
-        if [int_value(d) for d in op.shape] != shape or None in shape:
+        if len(op.shape) != len(shape) or not all(map(same_dim, op.shape, shape)):
             return total
     return s[group.outputs[0]]
 
