@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
+from treadle.settings import environment
 from treadle.target import workers
 
 _LENGTH = struct.Struct(">Q")
@@ -183,7 +184,9 @@ class FreshChild(Child):
         place = f"{start.__module__}:{start.__qualname__}"
         words = [sys.executable, "-c", _FRESH, place, str(os.getpid())]
         streams = [(os.POSIX_SPAWN_DUP2, requests, 0), (os.POSIX_SPAWN_DUP2, answers, 1)]
-        return os.posix_spawn(sys.executable, words, os.environ, file_actions=streams, setpgroup=0)
+        return os.posix_spawn(
+            sys.executable, words, environment(), file_actions=streams, setpgroup=0
+        )
 
 
 _FRESH = "import sys; from treadle.tune.process import fresh; fresh(sys.argv[1], int(sys.argv[2]))"

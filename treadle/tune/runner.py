@@ -197,7 +197,7 @@ class Runner:
         return {"do": "prepare", "task": task}, b""
 
     def _said(self, task: int, made: Sequence[ObjectCode]) -> list[dict[str, object]]:
-        """Return what it must know of candidates beside their code."""
+        """Return what it must know of candidates in addition to their code."""
         return [{"size": len(m.code), "workspace": m.workspace} for m in made]
 
     def _ask(
