@@ -29,6 +29,7 @@ from treadle.te.knobs import Config
 def product() -> tuple[Function, dict[str, object]]:
     a, b = variables((33, 64), (64, 48))
     config: dict[str, object] = {"tile": (32, 32, 4, 4), "parts": 1, "steps": 16}
+    config["fetch_ahead"] = True
     return Function((a, b), matmul_staged(a, b), "product"), config
 
 

@@ -120,7 +120,7 @@ def test_a_product_in_tiles(m: int, n: int, k: int, random: np.random.Generator)
     params = variables((m, k), (k, n), (n,))
     a, b, c = arrays_of(params, random)
     body = relu(add(matmul_staged(*params[:2]), params[2]))
-    tile = {"tile": (16, 32, 4, 4), "parts": 1}
+    tile = {"tile": (16, 32, 4, 4), "parts": 1, "fetch_ahead": True}
     kernel = check(body, params, np.maximum(a @ b + c, 0), [a, b, c], **tile)
     assert blocks_of(kernel) == ((-(-n // 32), -(-m // 16), 1), (32, 1, 1))
 
@@ -195,6 +195,19 @@ def test_images_that_a_run_counts(images: int, random: np.random.Generator) -> N
     expected = conv_staged.reference(made.attrs, x, w)
     kernel = kernel_of(made, params, Config.of({"tile": (16, 32, 4, 4)}))
     assert np.array_equal(interpreted(kernel.loops, [x, w], expected, [images]), expected)
+
+
+def test_what_is_fetched_ahead_has_registers() -> None:
+    params = variables((4096, 4096), (4096, 4096))
+
+    def is_ahead(**config: object) -> object:
+        kernel = kernel_of(matmul_staged(*params), params, Config.of(config))
+        return next(k.value for k in kernel.knobs if k.name == "fetch_ahead")
+
+    assert is_ahead()
+    assert is_ahead(tile=(128, 64, 8, 8), steps=8)
+    assert not is_ahead(tile=(128, 64, 8, 8), steps=16)
+    assert not is_ahead(tile=(64, 64, 8, 8), steps=8)
 
 
 def test_every_thread_reads_shared_memory_side_by_side() -> None:

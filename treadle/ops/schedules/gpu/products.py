@@ -9,7 +9,13 @@ from math import prod
 from treadle.cost.gpu import PARTS, TILES, WARP, ProductTile, parted_cycles
 from treadle.dtype import bits
 from treadle.graph.operator import Group
-from treadle.limits import DEVICE_LANES, DEVICE_STEPS, GRID_BLOCKS
+from treadle.limits import (
+    DEVICE_AHEAD,
+    DEVICE_AHEAD_THREADS,
+    DEVICE_LANES,
+    DEVICE_STEPS,
+    GRID_BLOCKS,
+)
 from treadle.lower.fetch_ahead import FETCH_AHEAD
 from treadle.ops.schedules.gpu.default import bind_elements, schedule_elements, schedule_gpu
 from treadle.ops.schedules.gpu.facts import gpu_of
@@ -146,7 +152,7 @@ def _tile(parts: _Parts, tile: ProductTile, knobs: Knobs) -> None:
     steps = knobs.option("steps", _steps(known(k)), [n for n in (8, 16) if known(k) % n == 0])
     k_outer, k_inner = sums.split(k, factor=steps)
     sums.reorder(k_outer, k_inner, *op.axis)
-    if knobs.flag("fetch_ahead", default=True):
+    if knobs.flag("fetch_ahead", default=_can_wait(tile, steps)):
         sums.pragma(k_outer, FETCH_AHEAD)
     for axis in (k_inner, *op.axis[-2:]):
         sums.unroll(axis)
@@ -156,6 +162,12 @@ def _tile(parts: _Parts, tile: ProductTile, knobs: Knobs) -> None:
         stage.set_scope("shared")
         stage.compute_at(sums, k_outer)
         _fetch(stage, length * steps // DEVICE_LANES, tile.threads, by_steps=by_steps)
+
+
+def _can_wait(tile: ProductTile, steps: int) -> bool:
+    """True where registers are left for the next step, and there are warps that need it early."""
+    held = (tile.rows + tile.columns) * steps // tile.threads
+    return held <= DEVICE_AHEAD and tile.threads >= DEVICE_AHEAD_THREADS
 
 
 def _steps(k: int) -> int:
