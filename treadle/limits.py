@@ -141,7 +141,7 @@ DEVICE_HELD = 64
 """Elements of the next step that a thread holds in registers while it computes one."""
 
 DEVICE_AHEAD = 16
-"""Elements of the next step for which a thread has registers left beside a tile of 8 x 8 sums."""
+"""Elements of the next step for which a thread has registers left next to a tile of 8 x 8 sums."""
 
 DEVICE_AHEAD_THREADS = 128
 """Threads of a block from which fetching ahead pays: many smaller ones hide what memory takes."""
