@@ -14,6 +14,8 @@ import hypothesis
 import numpy as np
 import pytest
 
+from tests.devices import has_opencl
+
 _CACHE = "TREADLE_CACHE"
 _MODEL_CACHE = "TREADLE_MODEL_CACHE"
 # The same examples on every run and machine, however slow it is.
@@ -51,6 +53,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if item.get_closest_marker("torch") is not None:
                 item.add_marker(skip)
+    on_device = [item for item in items if item.get_closest_marker("opencl") is not None]
+    if on_device and not has_opencl():
+        skip = pytest.mark.skip(reason="there is no OpenCL here: pip install treadle[opencl]")
+        for item in on_device:
+            item.add_marker(skip)
 
 
 class Golden:

@@ -299,7 +299,8 @@ _BINARY: dict[str, Callable[[Value, Value], Value]] = {
     "truncmod": lambda a, b: int(math.fmod(a, b)),
     "min": _extreme(min), "max": _extreme(max),
     "bitand": lambda a, b: int(a) & int(b), "bitor": lambda a, b: int(a) | int(b),
-    "bitxor": lambda a, b: int(a) ^ int(b),
+    "bitxor": lambda a, b: int(a) ^ int(b), "shl": lambda a, b: int(a) << int(b),
+    "shr": lambda a, b: int(a) >> int(b),
     "eq": lambda a, b: a == b, "ne": lambda a, b: a != b, "lt": lambda a, b: a < b,
     "le": lambda a, b: a <= b, "gt": lambda a, b: a > b, "ge": lambda a, b: a >= b,
     "and": lambda a, b: bool(a and b), "or": lambda a, b: bool(a or b),
@@ -309,5 +310,12 @@ _CALLS: dict[str, Callable[..., Value]] = {
     "not": lambda a: not a, "abs": abs, "sqrt": math.sqrt, "exp": math.exp, "tanh": math.tanh,
     "fma": lambda a, b, c: a * b + c, "isnan": lambda a: a != a,
     "floor": math.floor, "ceil": math.ceil, "sigmoid": lambda a: 1 / (1 + math.exp(-a)),
-    "bitcast": lambda a: a,
+    "bitcast": lambda a: a, "rsqrt": lambda a: 1 / math.sqrt(a), "exp_weight": math.exp,
+    "round": round,
+    "normal_cdf": lambda a: math.erfc(-a / math.sqrt(2)) / 2,
+    "softplus": lambda a: max(a, 0.0) + math.log1p(math.exp(-abs(a))),
+    **{name: getattr(math, name) for name in (
+        "expm1", "log", "log1p", "log2", "pow", "fmod", "erf", "copysign", "sin", "cos", "tan",
+        "sinh", "cosh", "asin", "acos", "atan", "atan2", "asinh", "acosh", "atanh",
+    )},
 }  # fmt: skip

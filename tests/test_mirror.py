@@ -62,7 +62,7 @@ HELD: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "cli/test_main.py": (
         "every command is run as users run it",
-        ("cli/bench.py", "cli/compile.py"),
+        ("cli/bench.py", "cli/compile.py", "cli/named.py"),
     ),
     "cli/test_records.py": (
         "what records cover of a model is said", ("build/coverage.py",),
@@ -174,6 +174,17 @@ HELD: dict[str, tuple[str, tuple[str, ...]]] = {
     "lower/test_expand_math.py": (
         "each function is compared with exact values", ("lower/math/*.py",),
     ),
+    "ops/schedules/test_gpu.py": (
+        "kernels for GPUs are run with all of their threads", ("ops/schedules/gpu/*.py",),
+    ),
+    "target/test_c_text.py": (
+        "statements are printed in every language of the family", ("target/c_statements.py",),
+    ),
+    "target/test_gpu_text.py": (
+        "kernels are printed in both languages",
+        ("target/gpu_dialects.py",),
+    ),
+    "target/test_parse_gpu.py": ("targets have the facts of rows", ("target/gpu_rows.py",)),
     "ops/test_operators.py": (
         "the examples of each operator: type, reference, expression and compiled code agree",
         ("ops/*.py", "ops/lowered/*.py"),
@@ -206,6 +217,18 @@ HELD: dict[str, tuple[str, tuple[str, ...]]] = {
     "runtime/test_toolchain.py": ("the runtime is built", ("runtime/native_build.py",)),
     "native/test_artifact.py": (
         "artifacts are opened by the native runtime", ("runtime/artifact_file.py",),
+    ),
+    "build/test_gpu_executable.py": (
+        "models for GPUs are compiled, saved, loaded and refused",
+        ("build/gpu_artifact.py", "build/gpu_loaded.py", "build/gpu_places.py",
+         "runtime/gpu/artifact.py"),
+    ),
+    "runtime/gpu/test_executor.py": (
+        "models run with kernels on either side", ("runtime/gpu/program.py",),
+    ),
+    "runtime/gpu/test_opencl.py": (
+        "a device does all that the protocol says",
+        ("runtime/gpu/driver.py", "runtime/gpu/opencl_library.py"),
     ),
     "build/test_kernel_library.py": (
         "kernels alone are kept in files", ("runtime/kernel_files.py",),
@@ -250,6 +273,9 @@ HELD: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "te/test_tensor.py": ("each reduction is made", ("te/reductions.py",)),
     "tune/test_dask_executor.py": ("trials run in processes of their own", ("tune/executor.py",)),
+    "tune/test_gpu_runner.py": (
+        "candidates are measured by a process of their own", ("tune/gpu_process.py",),
+    ),
     "tune/test_rpc_executor.py": (
         "trials run on devices", ("tune/boards.py", "tune/pool.py", "tune/remote.py"),
     ),
@@ -269,7 +295,7 @@ BEHAVIOURS: dict[str, tuple[str, ...]] = {
     "autotvm": ("rpc_runner",),
     "build": ("dynamic", "foreign_operators", "indices", "large", "models", "networks_at_random",
               "output_views", "run_time", "run_time_broadcast", "unaligned_inputs"),
-    "cli": ("interrupt",),
+    "cli": ("gpu_commands", "interrupt"),
     "frontend/builders": ("aten",),
     "frontend/keras": ("layers",),
     "frontend/onnx": ("data_positions", "exporters", "hostile", "low_precision_weights",
@@ -279,7 +305,7 @@ BEHAVIOURS: dict[str, tuple[str, ...]] = {
     "frontend/torch": ("op_db",),
     "integrations": ("conformance", "int8_models"),
     "native": ("machines", "run_model"),
-    "ops": ("accuracy", "compiled_windows", "empty_extents", "operators"),
+    "ops": ("accuracy", "compiled_windows", "device_kernels", "empty_extents", "operators"),
     "ops/schedules": ("knobs", "nests", "spills", "symbolic"),
     "rpc": ("hostile", "server_c", "wire_c"),
     "te": ("differential", "fuzz", "scripts"),

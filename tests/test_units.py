@@ -41,6 +41,7 @@ MATHEMATICS = {
     "ops/lowered/conv_winograd.py": {"KERNEL", "TILES", "POINTS"},
     "ops/iterated.py": {"_MOST_DIVISIONS", "_NEAR", "_TINY"},
     "ops/merge_sort.py": {"_MOST_PASSES"},
+    "ops/lowered/staged.py": {"STEP"},
     "ops/resize_coordinates.py": {"_TIE"},
     "ops/search.py": {"_MOST_HALVINGS"},
     "ops/summation.py": {"TERMS", "LANES", "CHAINS", "LONG_RUN"},

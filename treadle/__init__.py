@@ -15,6 +15,7 @@ from treadle.build.collector import without_collector
 from treadle.errors import (
     ArtifactError,
     ConfigError,
+    DeviceError,
     InputError,
     InternalError,
     ModelError,
@@ -38,7 +39,16 @@ if TYPE_CHECKING:
     from treadle.build.reading import from_tensorflow, from_tflite, from_torch
     from treadle.build.te_build import build, lower
     from treadle.integrations.inference_session import InferenceSession, SessionOptions
-    from treadle.runtime.array import Device, NDArray, array, cpu, empty, from_dlpack
+    from treadle.runtime.array import (
+        Device,
+        NDArray,
+        array,
+        cpu,
+        cuda,
+        empty,
+        from_dlpack,
+        opencl,
+    )
     from treadle.runtime.kernel_files import load_module
     from treadle.target.base import Target
     from treadle.target.parse import parse_target
@@ -51,13 +61,13 @@ else:
 __version__ = "0.1.0"
 
 __all__ = [
-    "ArtifactError", "ConfigError", "Device", "Executable", "InferenceSession", "InputError",
-    "InternalError", "LoadedExecutable", "MeasureOptions", "ModelError", "NDArray", "RpcError",
-    "ScheduleError", "SessionOptions", "Target", "TargetError", "ToolchainError", "TreadleError",
-    "TuneOptions", "TypeMismatch", "UnsupportedOperators", "UsageError", "array", "auto_scheduler",
-    "autotvm", "build", "compile", "cpu", "empty", "from_dlpack", "from_tensorflow", "from_tflite",
-    "from_torch", "load", "load_module", "lower", "parse_target", "rpc", "settings", "te",
-    "tune_model",
+    "ArtifactError", "ConfigError", "Device", "DeviceError", "Executable", "InferenceSession",
+    "InputError", "InternalError", "LoadedExecutable", "MeasureOptions", "ModelError", "NDArray",
+    "RpcError", "ScheduleError", "SessionOptions", "Target", "TargetError", "ToolchainError",
+    "TreadleError", "TuneOptions", "TypeMismatch", "UnsupportedOperators", "UsageError", "array",
+    "auto_scheduler", "autotvm", "build", "compile", "cpu", "cuda", "empty", "from_dlpack",
+    "from_tensorflow", "from_tflite", "from_torch", "load", "load_module", "lower", "opencl",
+    "parse_target", "rpc", "settings", "te", "tune_model",
 ]  # fmt: skip
 
 _PLACES = {
@@ -74,6 +84,7 @@ _PLACES = {
     "build": "build.te_build",
     "compile": "build.compile",
     "cpu": "runtime.array",
+    "cuda": "runtime.array",
     "empty": "runtime.array",
     "from_dlpack": "runtime.array",
     "from_tensorflow": "build.reading",
@@ -82,6 +93,7 @@ _PLACES = {
     "load": "build.load",
     "load_module": "runtime.kernel_files",
     "lower": "build.te_build",
+    "opencl": "runtime.array",
     "parse_target": "target.parse",
     "tune_model": "tune.model",
 }

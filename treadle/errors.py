@@ -82,6 +82,10 @@ class ToolchainError(TreadleError):
     """A linker or compiler is missing or fails."""
 
 
+class DeviceError(TreadleError):
+    """A GPU, its driver or its compiler is missing, refuses something, or fails."""
+
+
 class ArtifactError(TreadleError):
     """A saved artifact is damaged, unsafe, or made for another machine."""
 

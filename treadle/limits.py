@@ -125,6 +125,61 @@ ATTENTION_CALLS = 16
 NAMED_CALLS = 6
 """Operators that a kernel's name spells out; of more, those that compute."""
 
+# ---- kernels for GPUs ----------------------------------------------------------------------------
+
+DEVICE_THREADS = 256
+"""Threads of a block at most where nothing that they share decides: enough to hide what memory
+takes, few enough that a multiprocessor holds several blocks."""
+
+DEVICE_VECTORS = (8, 16)
+"""Bytes that a thread moves at once: the vectors that the languages of GPUs have words for."""
+
+DEVICE_LANES = 4
+"""Elements that a thread moves at once at most."""
+
+DEVICE_HELD = 64
+"""Elements of the next step that a thread holds in registers while it computes one."""
+
+DEVICE_AHEAD = 16
+"""Elements of the next step for which a thread has registers left next to a tile of 8 x 8 sums."""
+
+DEVICE_AHEAD_THREADS = 128
+"""Threads of a block from which fetching ahead pays: many smaller ones hide what memory takes."""
+
+DEVICE_STEPS = 16
+"""Steps of a product at most that a block fetches at once: its loop over them is unrolled."""
+
+LEAST_DEVICE_STEPS = 8
+"""Steps of a product from which a block fetches them together."""
+
+GRID_BLOCKS = 65535
+"""Blocks along the second and third axis of a grid, in every language."""
+
+BLOCK_ROW_TERMS = 64
+"""Terms of a row that is worth a block of its own."""
+
+BLOCK_CHAIN_TERMS = 4
+"""Terms of a row that is, where several stages go through it: each would be a launch."""
+
+THREAD_TERMS = 4
+"""Terms of a row for which one more thread is worth its share of a block."""
+
+LAST_TERMS = 16
+"""Partial results of a row that each thread combines by itself: fewer would take one more round of
+waiting for each other."""
+
+SUM_WIDTH = 32
+"""Neighbouring elements that a block sums with several threads each: a warp reads them at once."""
+
+SUM_TERMS = 128
+"""Terms of a sum from which several threads share it."""
+
+SUM_ELEMENTS = 512
+"""Elements for each multiprocessor that are too few to keep it busy with a thread each."""
+
+TYPICAL_ROWS = 256
+"""Rows or columns of a product for which a run decides them."""
+
 # ---- memory of a compilation ---------------------------------------------------------------------
 
 FOLDED_BYTES = 64 << 20

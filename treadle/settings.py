@@ -218,6 +218,11 @@ _DEFAULTS_READ = ("XDG_CACHE_HOME", "HOME", "USERPROFILE")
 _VARIABLES = (*(setting.variable for setting in TABLE), *_DEFAULTS_READ)
 
 
+def environment() -> dict[str, str]:
+    """Return the variables of this process, for one that it starts."""
+    return dict(os.environ)
+
+
 def _from_environment() -> Settings:
     return _settings_of(tuple([os.environ.get(name, "") for name in _VARIABLES]))
 

@@ -153,7 +153,7 @@ def test_a_schedule_that_does_not_apply_is_an_internal_error(
         stage = g.schedule[g.outputs[0]]
         stage.split(stage.op.axis[0], factor=0)  # type: ignore[union-attr]
 
-    monkeypatch.setattr(group, "schedule_default", broken)
+    monkeypatch.setitem(group.DEFAULT_SCHEDULES, "cpu", broken)
     main = fuse(function(ew.relu(var("x", 4)), params=[var("x", 4)]), limit=1)
     call = main.body
     with pytest.raises(treadle.InternalError) as caught:

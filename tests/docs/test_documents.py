@@ -107,6 +107,7 @@ def with_marks(documents: list[Path]) -> list[Any]:
     """Return documents as parameters; those whose code imports a package need it."""
     no_h5py = pytest.mark.skipif(find_spec("h5py") is None, reason="h5py is not installed")
     needs = {**dict.fromkeys(NEEDS_TORCH, pytest.mark.torch), "keras": no_h5py}
+    needs["gpu"] = pytest.mark.opencl
     return [pytest.param(d, marks=needs[d.stem]) if d.stem in needs else d for d in documents]
 
 

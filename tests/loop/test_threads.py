@@ -212,9 +212,13 @@ def test_two_extents_of_one_thread_are_refused() -> None:
     def verified(body: lp.Stmt) -> None:
         lp.verify(PrimFunc("f", (x,), (), body))
 
-    verified(lp.seq(loop(8), loop(8)))
+    def in_blocks(body: lp.Stmt) -> lp.Stmt:
+        return lp.For(Var("b"), Const.of(2), "thread", body, "blockIdx.x")
+
+    verified(in_blocks(lp.seq(loop(8), loop(8))))
+    verified(lp.seq(loop(8), loop(4)))  # a launch each
     with pytest.raises(InternalError, match=r"threadIdx\.x runs to 4 here and 8 elsewhere"):
-        verified(lp.seq(loop(8), loop(4)))
+        verified(in_blocks(lp.seq(loop(8), loop(4))))
     with pytest.raises(InternalError, match=r"a loop over threadIdx\.x is inside of another one"):
         verified(loop(8, loop(8)))
 

@@ -19,6 +19,7 @@ from treadle.graph.operator import OPERATORS, Example, Operator
 from treadle.graph.types import TensorType, TupleType, Type
 from treadle.ops.control import refuse
 from treadle.target.base import Target
+from treadle.target.parse import parse_target
 from treadle.te.operations import Tensor
 from treadle.te.tensor import placeholder
 
@@ -151,6 +152,27 @@ def test_machine_code_means_the_reference(op: Operator[Any], example: Example) -
 @each_example
 def test_c_source_means_the_reference(op: Operator[Any], example: Example) -> None:
     check_code(op, example, native_c())
+
+
+@pytest.mark.slow
+@pytest.mark.opencl
+@each_example
+def test_opencl_means_the_reference(op: Operator[Any], example: Example) -> None:
+    check_on_device(op, example, parse_target("opencl"))
+
+
+def check_on_device(op: Operator[Any], example: Example, target: Target) -> None:
+    """Compile an operator for a device and run it there beside its reference."""
+    if op.compute is None:
+        pytest.skip(f"{op.name} has no compute")
+    inputs = inputs_of(example)
+    call = call_of(op, example, inputs)
+    expected = reference_of(op, call, inputs)
+    outputs = [np.zeros(e.shape, e.dtype) for e in expected]
+    kernel = Kernel(function_of(call), target)
+    kernel(*(np.array(x, order="C") for x in inputs), *outputs)
+    for a, b in zip(outputs, expected, strict=True):
+        assert_close(a, b, example)
 
 
 def check_code(op: Operator[Any], example: Example, target: Target) -> None:

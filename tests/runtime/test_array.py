@@ -107,8 +107,8 @@ def test_what_cannot_be_an_array() -> None:
         arrays.empty((3,), "float31")
     with pytest.raises(UsageError, match="no negative sizes"):
         arrays.empty((-1,))
-    with pytest.raises(UsageError, match=r"arrays on cuda\(0\)"):
-        arrays.empty((1,), "float32", arrays.Device("cuda"))
+    with pytest.raises(UsageError, match=r"arrays on tpu\(0\)"):
+        arrays.empty((1,), "float32", arrays.Device("tpu"))
     with pytest.raises(TreadleError, match="bytes of memory are not available"):
         arrays.empty((1 << 60,), "uint8")
 

@@ -227,7 +227,7 @@ def test_the_time_evaluator(module: Module[LoadedKernel]) -> None:
     assert (c == 2).all()
     with pytest.raises(InputError):
         evaluate(ONE, ONE)
-    with pytest.raises(UsageError, match=r"kernels on cuda\(0\)"):
+    with pytest.raises(UsageError, match=r"runs on cpu, not on cuda\(0\)"):
         module.time_evaluator("add", arrays.Device("cuda"))
     with pytest.raises(UsageError, match="no kernel"):
         module.time_evaluator("sub")

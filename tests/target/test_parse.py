@@ -126,8 +126,8 @@ def test_required_features_leave_tuning_out() -> None:
     ("text", "problem", "hint"),
     [
         ("", "the target is empty", 'write "llvm"'),
-        ("cuda", "not built yet", '"llvm"'),
-        ("opencl -device=mali", "not built yet", '"llvm"'),
+        ("rocm", "not built yet", '"cuda" or "opencl"'),
+        ("vulkan -device=mali", "not built yet", '"llvm"'),
         ("lvm", "'lvm' is not a kind of target", "did you mean llvm?"),
         ("llvm -mcp=haswell", "unknown option '-mcp=haswell'", "did you mean -mcpu?"),
         ("llvm -system-lib", "asks for kernels that are linked into a program", "leave it out"),

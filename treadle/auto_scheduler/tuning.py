@@ -18,7 +18,7 @@ from treadle.auto_scheduler.search_policy import SearchPolicy, SketchPolicy, rea
 from treadle.auto_scheduler.state import MeasureInput, State
 from treadle.build.records import Record
 from treadle.errors import UsageError
-from treadle.target.host import why_not_here
+from treadle.target.host import why_not_measured
 from treadle.tune.executor import Workers
 from treadle.tune.options import TuneOptions
 from treadle.tune.search import Search
@@ -191,7 +191,7 @@ def _gflops(flops: int, seconds: float) -> float:
 def _check_here(tasks: Sequence[SearchTask]) -> None:
     """Raise UsageError where kernels for the target of a task do not run on this machine."""
     for task in tasks:
-        unfit = why_not_here(task.target)
+        unfit = why_not_measured(task.target)
         if unfit is not None:
             raise UsageError(
                 f"kernels for {task.target} cannot be measured on this machine: {unfit.problem}",

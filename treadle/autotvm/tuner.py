@@ -26,7 +26,7 @@ from treadle.build.compiler_digest import compiler_digest
 from treadle.build.method_records import MethodRecord
 from treadle.build.records import Record
 from treadle.errors import ConfigError, TreadleError, UsageError
-from treadle.target.host import why_not_here
+from treadle.target.host import why_not_measured
 from treadle.te.choice import Script
 from treadle.te.knobs import DEFAULTS
 from treadle.tune.cost_model import AnalyticModel, Scorer, make_model
@@ -96,7 +96,7 @@ class Tuner:
         if n_trial < 1:
             raise UsageError(f"n_trial is {n_trial}", hint="it is at least 1")
         is_here = measure_option.runner.executor is None
-        if is_here and (unfit := why_not_here(self.task.target)) is not None:
+        if is_here and (unfit := why_not_measured(self.task.target)) is not None:
             raise UsageError(
                 f"kernels for {self.task.target} cannot be measured on this machine: "
                 f"{unfit.problem}",

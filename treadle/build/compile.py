@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from treadle.build.coverage import Coverage, coverage_of
 from treadle.build.executable import Executable
+from treadle.build.gpu_executable import GpuExecutable
+from treadle.build.gpu_places import host_target, to_host, why_on_host
 from treadle.build.group import function_sizes
 from treadle.build.kernel import Kernel, compile_kernels
 from treadle.build.kernel_cache import (
@@ -165,7 +167,8 @@ def built(fused: Fused, records: Records | None, report: Report) -> Executable:
     with _Timer(report, "plan"):
         plan = _plan(fused)
     module = fused.module
-    return Executable(
+    made = GpuExecutable if fused.target.family == "gpu" else Executable
+    return made(
         module=g.Module(fused.main, module.output_names, module.name, module.structures),
         kernels=fused.kernels,
         plan=plan_to_json(plan, fused.target),
@@ -242,6 +245,13 @@ def fused_model(
         main = optimize(checked, machine, opt_level, choices)
     say_graph("graph after all passes", main)
     kernels, calls = kernels_of(main, machine)
+    if (reason := why_on_host(main, calls, machine)) is not None:
+        report.notes.append(f"the model runs on the CPU, not on {machine.kind}: {reason}")
+        return fused_model(
+            module, target=host_target(), opt_level=opt_level, winograd=winograd,
+            weight_growth=weight_growth, dynamic=dynamic, unchecked=unchecked, methods=methods,
+            records=records, report=report,
+        )  # fmt: skip
     return Fused(module, main, kernels, calls, checks, machine, told)
 
 
@@ -319,7 +329,9 @@ def _plan(fused: Fused) -> MemoryPlan:
     """Return where the values of a fused function live, and what every run compares."""
     target = fused.target
     launches = {call: _launch(call, kernel) for call, kernel in fused.calls.items()}
-    least = target.l2_bytes if target.cores > 1 else 0
+    least: int | None = target.l2_bytes if target.cores > 1 else 0
+    if target.family == "gpu":
+        least = None  # its compiler is told that what a kernel reads and what it writes differ
     names = fused.module.output_names
     plan = plan_memory(fused.main, launches, names, overwrite_from=least)
     plan.checks = list(fused.checks)
@@ -340,9 +352,19 @@ def _build(kernels: Sequence[Kernel], report: Report) -> None:
     """
     if kernels and kernels[0].target.is_source_only:
         return
-    keys: dict[str, str | None] = {}
+    done = 0
+
+    def finished(_name: str, _is_cached: bool) -> None:
+        nonlocal done
+        done += 1
+        report.progress("build", done, len(kernels))
+
+    keys = {k.name: _key(k) for k in kernels}
     for k in kernels:
-        keys[k.name] = kernel_key(k.name, k.content, k.function, k.target, k.choice)
+        k.object = load_kernel(keys[k.name])
+    moved = to_host([k for k in kernels if k.object is None], report.notes)
+    keys |= {k.name: _key(k) for k in moved}
+    for k in moved:
         k.object = load_kernel(keys[k.name])
     missing = [k for k in kernels if k.object is None]
     report.cached = done = len(kernels) - len(missing)
@@ -352,11 +374,11 @@ def _build(kernels: Sequence[Kernel], report: Report) -> None:
         say_kernel(kernel, seconds)
         kernel.release()
 
-    def finished(_name: str, _is_cached: bool) -> None:
-        nonlocal done
-        done += 1
-        report.progress("build", done, len(kernels))
-
-    compile_kernels(missing, finished, lowered)
+    for family in ("cpu", "gpu"):
+        compile_kernels([k for k in missing if k.target.family == family], finished, lowered)
     for k in missing:
         store_kernel(keys[k.name], k.object_code())
+
+
+def _key(k: Kernel) -> str | None:
+    return kernel_key(k.name, k.content, k.function, k.target, k.choice)

@@ -25,7 +25,7 @@ from treadle.loop import nodes as lp
 from treadle.loop.from_schedule import Case, cases_to_func
 from treadle.loop.nodes import PrimFunc
 from treadle.ops.reshaping import broadcast_to
-from treadle.ops.schedules.default import schedule_default
+from treadle.ops.schedules.families import DEFAULT_SCHEDULES
 from treadle.target.base import Target
 from treadle.te.choice import Choice, Script
 from treadle.te.knobs import DEFAULTS, Knobs, Space
@@ -167,7 +167,8 @@ class _GroupBuilder:
         self.tensors: dict[Node, tuple[te.Tensor, ...]] = {}
         self.anchor: g.Call | None = None
         self.anchor_stages: tuple[te.Tensor, ...] = ()
-        self.schedule: ScheduleFn = schedule_default
+        self.default = DEFAULT_SCHEDULES[target.family]
+        self.schedule: ScheduleFn = self.default
         self.cases: Callable[[Group, Target], Sequence[Expr]] | None = None
         self.names: dict[str, int] = {}
 
@@ -280,7 +281,7 @@ class _GroupBuilder:
         if rank == 0 or rank < best:
             return
         self.anchor, self.anchor_stages = node, stages
-        self.schedule = operator.schedule.get(self.target.family, schedule_default)
+        self.schedule = operator.schedule.get(self.target.family, self.default)
         self.cases = operator.cases
 
 

@@ -10,11 +10,12 @@ import hashlib
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from treadle.build.collector import without_collector
 from treadle.build.group import build_group, function_sizes, group_space, lower_group
+from treadle.build.launches import launches_of
 from treadle.build.signatures import signature_of_function, signature_of_loops
 from treadle.build.sizes import size_to_json
 from treadle.errors import ConfigError, ScheduleError, UsageError
@@ -27,6 +28,8 @@ from treadle.loop.nodes import PrimFunc, func_text
 from treadle.lower.pipeline import LOOPS
 from treadle.passes import final_text
 from treadle.runtime.array import ArrayLike, NDArray
+from treadle.runtime.gpu.code import GpuCode
+from treadle.runtime.gpu.kernel import DeviceKernel
 from treadle.runtime.module import LoadedKernel
 from treadle.runtime.signature import Signature
 from treadle.runtime.timing import BenchmarkResult
@@ -140,6 +143,11 @@ class Kernel:
     def backend(self) -> Backend:
         """The back end that makes its code."""
         return backend_of(self.target)
+
+    @property
+    def device_kind(self) -> str:
+        """The kind of the device it runs on."""
+        return "cpu" if self.target.family == "cpu" else self.target.kind
 
     @property
     def function(self) -> Function:
@@ -332,6 +340,10 @@ class Kernel:
         if self._loaded is None:
             code = self.object_code().code
             unfit = why_not_here(self.target)
+            if self.target.family == "gpu":
+                made = GpuCode.from_bytes(code)
+                self._loaded = DeviceKernel(self.signature, made, unfit=unfit)
+                return self._loaded
             loaded = self.backend.load([code] if unfit is None else [])
             address = loaded.address(self.name) if unfit is None else 0
             self._loaded = LoadedKernel(self.signature, address, loaded, unfit)
@@ -367,12 +379,16 @@ def compile_kernels(
     if not kernels:
         return
     workspaces: dict[str, object] = {}
+    on_device: dict[str, GpuCode] = {}
 
     def jobs() -> Iterator[tuple[str, str]]:
         for kernel in kernels:
             start = time.perf_counter()
             workspaces[kernel.name] = kernel.workspace()
             text = kernel.source()
+            if target.family == "gpu":
+                launches = launches_of(kernel.lowered)
+                on_device[kernel.name] = GpuCode(target.kind, target.cpu, launches, text)
             if on_source is not None:
                 on_source(kernel, time.perf_counter() - start)
             yield kernel.name, text
@@ -380,4 +396,7 @@ def compile_kernels(
     target = kernels[0].target
     codes = backend_of(target).compile(jobs(), target, on_done)
     for kernel in kernels:
-        kernel.object = ObjectCode(codes[kernel.name], workspaces[kernel.name])
+        code = codes[kernel.name]
+        if target.family == "gpu":
+            code = replace(on_device[kernel.name], binary=code).to_bytes()
+        kernel.object = ObjectCode(code, workspaces[kernel.name])

@@ -6,8 +6,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from treadle.build.gpu_loaded import LoadedGpuExecutable
 from treadle.build.loaded import LoadedExecutable
-from treadle.runtime.artifact_file import Content
+from treadle.runtime.artifact_file import ArtifactFile, Content
+from treadle.runtime.gpu.artifact import is_gpu_artifact
 
 _MAGIC_AT, _TAR_MAGIC = 257, b"ustar"
 _ELF_MAGIC = b"\x7fELF"
@@ -31,7 +33,9 @@ def is_artifact_content(content: bytes | bytearray | memoryview) -> bool:
     return bytes(content[_MAGIC_AT : _MAGIC_AT + len(_TAR_MAGIC)]) == _TAR_MAGIC
 
 
-def load(artifact: str | os.PathLike[str] | Content, *, verify: bool = False) -> LoadedExecutable:
+def load(
+    artifact: str | os.PathLike[str] | Content, *, verify: bool = False
+) -> LoadedExecutable | LoadedGpuExecutable:
     """Return a saved model, ready to run: from a file, or from the bytes of one.
 
     An artifact holds machine code: load only files you trust. Large weights are mapped, so that all
@@ -40,5 +44,9 @@ def load(artifact: str | os.PathLike[str] | Content, *, verify: bool = False) ->
 
     Raises:
         ArtifactError: the file is missing, damaged, unsafe, or made for another machine.
+        DeviceError: it is made for a GPU, and this machine has none that fits.
     """
-    return LoadedExecutable(artifact, verify=verify)
+    file = ArtifactFile(artifact)
+    if is_gpu_artifact(file):
+        return LoadedGpuExecutable(file, verify=verify)
+    return LoadedExecutable(file, verify=verify)

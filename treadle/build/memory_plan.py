@@ -160,13 +160,14 @@ def plan_memory(
     main: Function,
     kernels: Mapping[g.Call, Launch],
     output_names: Sequence[str],
-    overwrite_from: int = 0,
+    overwrite_from: int | None = 0,
 ) -> MemoryPlan:
     """Return the plan of a fused function.
 
     `kernels` says what each call runs; calls that are pure aliases (reshape alone) or in-place
     concatenations need none. Only results of `overwrite_from` bytes or more take the memory of an
     operand: what fits a core's cache the others have just read from there, and are slow to give up.
+    With None no result does.
     """
     planner = _Planner(main, kernels, output_names, _Weights())
     planner.overwrite_from = overwrite_from
@@ -245,7 +246,7 @@ class _Planner:
         self.kernels = kernels
         self.weights = weights
         self.is_body = given is not None
-        self.overwrite_from = 0
+        self.overwrite_from: int | None = 0
         self.plan = MemoryPlan([], [], [], [], weights.by_name, given=tuple(given or ()))
         self.values: dict[tuple[Node, int], Value] = {}
         self.names = list(output_names)
@@ -405,13 +406,16 @@ class _Planner:
     def _overwritten(self) -> dict[Value, Value]:
         """Return by result the value whose memory it takes; that value lives on as the result."""
         homes: dict[Value, Value] = {}
+        least = self.overwrite_from
+        if least is None:
+            return homes
         for position, step in enumerate(self.plan.steps):
             if step.kind != "call" or step.node is None or len(step.outputs) != 1:
                 continue
             made, _ = step.outputs[0].place()
             if made is not step.outputs[0] or made.kind != "arena":
                 continue
-            if made.nbytes < self.overwrite_from:
+            if made.nbytes < least:
                 continue
             assert isinstance(step.node.op, Function)
             owners = [owner for owner, _ in (v.place() for v in step.inputs)]

@@ -26,11 +26,12 @@ from treadle.cli.inputs import given_inputs
 from treadle.cli.machine import cpu_text, treadle_version
 from treadle.cli.models import open_model
 from treadle.cli.named import check_readable
-from treadle.cli.roofline import measured_limits, target_of
+from treadle.cli.roofline import limits_of
 from treadle.cli.table import print_table
 from treadle.cli.text import console, print_row
 from treadle.errors import UsageError
 from treadle.runtime import native
+from treadle.runtime.gpu.executor import GpuExecutor
 from treadle.settings import use
 
 _HEADINGS = ("p50 ms", "p90 ms", "p99 ms", "min ms", "runs", "runs/s", "ready s")
@@ -123,7 +124,17 @@ def run(arguments: argparse.Namespace) -> int:
         print(json.dumps({**facts, **figures(engines, differences)}, indent=2))
     else:
         print_figures(engines, differences, threads, arguments.streams)
+        if isinstance(model.executor, GpuExecutor):
+            _print_device(model.executor, inputs)
     return 0
+
+
+def _print_device(executor: GpuExecutor, inputs: Inputs) -> None:
+    """Print what a model takes on its device, where inputs are and outputs stay."""
+    result = executor.benchmark_on_device(inputs, number=10, repeat=10)
+    out = console()
+    print_row(out, "device", f"{executor.device.name}, {executor.device.facts.name}")
+    print_row(out, "there", f"p50 {_ms(result.median)} ms by its clock, without copies")
 
 
 def _run_kernels(arguments: argparse.Namespace) -> int:
@@ -140,7 +151,7 @@ def _run_kernels(arguments: argparse.Namespace) -> int:
         inputs = given_inputs(arguments, model)
         rounds, seconds = arguments.repeat, arguments.time_limit
         found = kernels.measure(model, inputs, rounds, seconds, flush=flush)
-        limits = measured_limits(threads, target_of(model))
+        limits = limits_of(model, threads)
     limits = limits.out_of_cache if flush else limits
     if arguments.json:
         facts = _facts(arguments.model, inputs, threads, 1)

@@ -32,10 +32,10 @@ _OTHER_FORMATS = {
 }  # fmt: skip
 """Suffixes that promise something else than any format."""
 
-_CODE = ("relay", "tir", "ll", "c", "asm")
+_CODE = ("relay", "tir", "ll", "c", "cu", "cl", "asm")
 """What `--dump-code` can write, under the names of v0.8."""
 
-_SOURCES = ("ll", "c")
+_SOURCES = ("ll", "c", "cu", "cl")
 """Those that are source text of one back end."""
 
 

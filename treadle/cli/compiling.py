@@ -39,6 +39,8 @@ _CODE: dict[str, Callable[[Kernel], str]] = {
     "tir": Kernel.loop_text,
     "ll": Kernel.source,
     "c": Kernel.source,
+    "cu": Kernel.source,
+    "cl": Kernel.source,
     "asm": Kernel.asm,
 }
 """What `--dump-code` can write, under the names of v0.8."""
@@ -134,9 +136,20 @@ def summary(made: Executable) -> list[Row]:
         ("target", str(made.target)),
         *([] if made.coverage is None else [("tuned", _coverage_text(made.coverage))]),
         ("fused", fused),
+        *_places(made),
         ("weights", _weights_text(made)),
         ("memory", "as each run needs" if memory.is_dynamic else planned),
     ]
+
+
+def _places(made: Executable) -> list[Row]:
+    """Return how many kernels of a model for a GPU run where; nothing for other models."""
+    if made.target.family != "gpu":
+        return []
+    there = sum(k.target.family == "gpu" for k in made.kernels)
+    here = len(made.kernels) - there
+    text = f"{made.target.kind}: {count_text(there, 'kernel')}"
+    return [("runs on", text + (f", cpu: {count_text(here, 'kernel')}" if here else ""))]
 
 
 def _coverage_text(coverage: Coverage) -> str:

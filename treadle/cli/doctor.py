@@ -19,9 +19,10 @@ from treadle.cli.machine import cpu_name, cpu_text, package_version, treadle_ver
 from treadle.cli.measure import measure_machine
 from treadle.cli.named import DEFAULT_TARGET
 from treadle.cli.text import console, count_text, print_row, size_text
-from treadle.errors import SettingError, ToolchainError, TreadleError, UsageError
+from treadle.errors import DeviceError, SettingError, ToolchainError, TreadleError, UsageError
 from treadle.runtime import native
 from treadle.runtime.elf.link import MACHINE_NAMES
+from treadle.runtime.gpu.devices import KINDS, found_devices
 from treadle.runtime.toolchain import find_linkers, own_machine
 from treadle.settings import get
 from treadle.target.backend import backend_kinds, backend_of
@@ -65,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     out = console()
     problems = []
-    for label, describe in (*_MACHINE, *_compilers(), *_INSTALLED):
+    for label, describe in (*_MACHINE, *_compilers(), *_gpus(), *_INSTALLED):
         try:
             print_row(out, label, describe())
         except TreadleError as error:
@@ -116,8 +117,30 @@ def _compilers() -> Iterator[tuple[str, Callable[[], str]]]:
 def _if_any(describe: Callable[[], str]) -> str:
     try:
         return describe()
-    except ToolchainError as error:
-        return f"– {error}"
+    except (DeviceError, ToolchainError) as error:
+        return f"– {error.problem}" + (f" ({error.hint})" if error.hint else "")
+
+
+def _gpus() -> Iterator[tuple[str, Callable[[], str]]]:
+    """Yield a row for every device besides the CPU, and one for each kind that has none."""
+    for kind in KINDS:
+        try:
+            found = found_devices(kind)
+        except DeviceError as error:
+            yield "gpu", partial(_no_device, kind, error.problem)
+            continue
+        for facts in found:
+            yield "gpu", partial(_device, f"{kind}({facts.index})", facts.text())
+        if not found:
+            yield "gpu", partial(_no_device, kind, "none is found")
+
+
+def _device(name: str, text: str) -> str:
+    return f"{name} · {text} ✓"
+
+
+def _no_device(kind: str, problem: str) -> str:
+    return f"{kind} – {problem}"
 
 
 def _link() -> str:

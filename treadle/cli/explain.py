@@ -28,6 +28,7 @@ from treadle.frontend.tflite.model import open_tflite
 from treadle.graph.nodes import Call, Function, topological
 from treadle.graph.operator import Fusion, Operator
 from treadle.passes import Candidate, Decision, recorded_decisions
+from treadle.target.base import Target
 
 
 @dataclass(frozen=True)
@@ -143,14 +144,15 @@ def _row(
     if not isinstance(function, Function):
         return Explained(step.kind, nodes, (), "", "", (_NOT_A_KERNEL[step.kind],))
     calls = [n for n in topological([function.body]) if isinstance(n, Call)]
-    _, schedule = build_group(function, compiled.target)
+    target = _target_of(step.kernel, compiled)
+    _, schedule = build_group(function, target)
     return Explained(
         kernel=step.kernel,
         nodes=nodes,
         operators=tuple(c.op.name for c in calls),
         result=str(function.body.type),
         schedule=schedule.__name__.removeprefix("schedule_").replace("_", " "),
-        choices=tuple(_choices(calls, decisions)),
+        choices=(*_where(step, compiled), *_choices(calls, decisions)),
     )
 
 
@@ -178,6 +180,22 @@ def _names(model: str) -> list[str]:
         return operator_names(open_tflite(model))
     nodes: Sequence[onnx.NodeProto] = open_model(model).model.graph.node
     return [origin_of(n.name, n.op_type, index) for index, n in enumerate(nodes)]
+
+
+def _target_of(kernel: str, compiled: Executable) -> Target:
+    """Return the target of a kernel, which for some of a GPU's model is the CPU."""
+    return next((k.target for k in compiled.kernels if k.name == kernel), compiled.target)
+
+
+def _where(step: Step, compiled: Executable) -> list[Choice]:
+    """Return where a kernel of a model for a GPU runs; nothing for other models."""
+    if compiled.target.family != "gpu":
+        return []
+    target = _target_of(step.kernel, compiled)
+    if target.family == "gpu":
+        return [Choice("runs on", target.kind, "it has a schedule for GPUs")]
+    notes = (n.partition(": ")[2] for n in compiled.notes if n.startswith(f"kernel {step.kernel} "))
+    return [Choice("runs on", "cpu", next(notes, "it has no schedule for GPUs"))]
 
 
 def without_kernel(names: Sequence[str], rows: Sequence[Explained]) -> list[str]:

@@ -46,6 +46,8 @@ def wanted_model(
     arguments: argparse.Namespace, target: Target, *, sized: bool = True
 ) -> Compilation | None:
     """Return what decides the compilation that the command line asks for; None where more does."""
+    if target.family == "gpu":
+        return None  # other kernels run on the CPU on another machine
     if arguments.operators or not isinstance(arguments.records, Path | None):
         return None
     settings = get()

@@ -14,14 +14,7 @@ from treadle.cli.arguments import add_compile_options, add_inputs, add_model, ad
 from treadle.cli.inputs import given_inputs
 from treadle.cli.machine import cpu_text, treadle_version
 from treadle.cli.models import open_model
-from treadle.cli.roofline import (
-    Layer,
-    Limits,
-    layer_of,
-    measured_limits,
-    sizes_of_inputs,
-    target_of,
-)
+from treadle.cli.roofline import Layer, Limits, layer_of, limits_of, sizes_of_inputs
 from treadle.cli.table import print_table
 from treadle.cli.text import console, count_text, print_row, printable
 from treadle.errors import UsageError
@@ -83,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
         model = open_model(arguments)
         inputs = given_inputs(arguments, model)
         layers, seconds = measure(model, inputs, arguments.repeat)
-        limits = measured_limits(threads, target_of(model))
+        limits = limits_of(model, threads)
     if arguments.json:
         facts = {"model": str(arguments.model), "treadle": treadle_version(), "cpu": cpu_text()}
         rows = figures(layers, limits, seconds)

@@ -11,6 +11,7 @@ from treadle.build.sizes import number_of, sizes_of_run
 from treadle.cli import peak
 from treadle.cli.peak import CacheLevel
 from treadle.runtime.array import NDArray
+from treadle.runtime.gpu.executor import GpuExecutor
 from treadle.target.host import why_not_here
 from treadle.target.parse import parse_target
 from treadle.target.probes import PROBE_KIND
@@ -72,9 +73,16 @@ def measured_limits(threads: int, target: str = PROBE_KIND) -> Limits:
     )
 
 
-def target_of(model: Runnable) -> str:
-    """Return the target that a model was compiled for; this machine's where its plan names none."""
-    return str(model.describe().get("target", PROBE_KIND))
+def limits_of(model: Runnable, threads: int) -> Limits:
+    """Return what a model's machine can do: a GPU by its target's facts, this CPU by measuring.
+
+    Of the CPU it is the arithmetic of the vectors that the model was compiled for.
+    """
+    target = str(model.describe().get("target", PROBE_KIND))
+    gpu = parse_target(target).gpu if isinstance(model.executor, GpuExecutor) else None
+    if gpu is None:
+        return measured_limits(threads, target)
+    return Limits(gpu.flops / 1e9, gpu.memory_bytes / 1e9)
 
 
 @dataclass(frozen=True)

@@ -62,14 +62,25 @@ class LoopsLeft:
     spans: Box
     known: Simplifier
 
-    def narrowed(self, span: Span, index: Expr, extent: Expr) -> Span:
-        """Return the part of a span that an index with a quotient or remainder covers."""
-        if int_value(span.extent) == 1 or not has_division(index):
+    def narrowed(self, span: Span, index: Expr, extent: Expr, *, is_rounded: bool = False) -> Span:
+        """Return the part of a span that an index with a quotient or remainder covers.
+
+        It may be one of the index or of the axes in it, which fused loops stand for. What is
+        `rounded` up may go past the end.
+        """
+        if int_value(span.extent) == 1:
             return span
-        found = index_span(substitute(index, self.at), self.spans, extent, self.known)
+        at = substitute(index, self.at)
+        if not has_division(index):
+            if not is_rounded or not has_division(at):
+                return span
+            at = self.known.run(at)  # x // w * w + x % w is x
+        found = index_span(at, self.spans, extent, self.known)
         size, whole = int_value(found.extent), int_value(span.extent)
-        if size is None or (whole is not None and size >= whole):
+        if size is None or (whole is not None and size >= whole + is_rounded):
             return span
+        if is_rounded:
+            return found
         is_inside = self.known.prove(all_of([found.start >= 0, found.start + size <= extent]))
         return found if is_inside is True else span
 

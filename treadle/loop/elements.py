@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from treadle.errors import InternalError, ScheduleError, TreadleError
 from treadle.expr import nodes as ex
-from treadle.expr.nodes import Const, Expr
+from treadle.expr.affine import decompose
+from treadle.expr.nodes import Const, Expr, Var, int_value
 from treadle.expr.simplify import Simplifier
 from treadle.expr.traversal import loads, rewrite, substitute
 from treadle.expr.vocabulary import HAS_LOAD
@@ -89,7 +90,7 @@ def within_ends(
     """Return what a stage computes; where it is rounded up, it reads no memory past an end."""
     if not past_end:
         return bodies
-    last = {a: ex.minimum(at[a], a.extent - 1) for a in past_end if a in at}
+    last = {a: _inside(at[a], a.extent, known) for a in past_end if a in at}
     mapping: dict[Expr, Expr] = {a: known.run(e) for a, e in last.items()}
 
     def is_clamped(n: Expr) -> bool:
@@ -106,6 +107,24 @@ def within_ends(
         return None
 
     return tuple(rewritten(b, rule) for b in bodies)
+
+
+def _inside(at: Expr, extent: Expr, known: Simplifier) -> Expr:
+    """Return a position in [0, extent): `at` where that is one, any other where it is past the end.
+
+    Where a loop runs over whole parts of the axis, its positions stay side by side:
+    min(p, 9) * 4 + i in place of min(p * 4 + i, 39) for i in range(4).
+    """
+    whole, place = int_value(extent), decompose(at)
+    for var, factor in place.terms.items():
+        high = known.bounds.of(var).hi if isinstance(var, Var) and factor == 1 else None
+        rest = place.without(var)[1]
+        if whole is None or not high or (high + 1) & high or known.bounds.of(var).lo != 0:
+            continue
+        size = high + 1
+        if all(n % size == 0 for n in (*rest.terms.values(), rest.const, whole)):
+            return ex.minimum(known.run(rest.to_expr() // size), whole // size - 1) * size + var
+    return ex.minimum(at, extent - 1)
 
 
 def extern_statement(stage: Stage, op: ExternOp, memory: Memory) -> Stmt:

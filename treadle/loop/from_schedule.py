@@ -14,7 +14,7 @@ buffer holds just that region.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from treadle.errors import ScheduleError
@@ -30,7 +30,7 @@ from treadle.loop.domains import ZERO
 from treadle.loop.elements import extern_statement
 from treadle.loop.memory import Memory
 from treadle.loop.nest import NestBuilder
-from treadle.loop.nodes import Allocate, Buffer, If, PrimFunc, Stmt, seq
+from treadle.loop.nodes import Allocate, Buffer, If, PrimFunc, Stmt, Store, seq, walk_stmts
 from treadle.loop.producers import Producers
 from treadle.loop.regions import Span
 from treadle.loop.stores import Stores
@@ -87,7 +87,9 @@ def cases_to_func(cases: Sequence[Case], name: str = "main", *, line_bytes: int 
     for case, then in reversed(list(zip(cases[:-1], made[:-1], strict=True))):
         assert case.when is not None
         body = If(case.when, then, body)
-    return PrimFunc(name, tuple(params), tuple(first.sizes), body, first.written())
+    by_hand = frozenset(n for k in (first, *others) for n in k.by_hand)
+    attrs: dict[str, object] = {"by_hand": by_hand} if by_hand else {}
+    return PrimFunc(name, tuple(params), tuple(first.sizes), body, first.written(), attrs=attrs)
 
 
 class _Kernel:
@@ -104,6 +106,8 @@ class _Kernel:
         self.attached = Attached(case.schedule)
         self.producers = Producers(self.context, self.memory, self.attached)
         self.stores = Stores(self.context, self.memory, self.producers)
+        self.by_hand: set[str] = set()
+        """The buffers that nests written by hand make or write."""
 
     def params(self) -> list[Buffer]:
         """Return a buffer for every tensor among the arguments."""
@@ -164,7 +168,9 @@ class _Kernel:
         """Return a stage that is computed at root: one kernel launch, with peeled borders."""
         op = stage.op
         if isinstance(op, ExternOp):
-            return extern_statement(stage, op, self.memory)
+            made = extern_statement(stage, op, self.memory)
+            self.by_hand |= {b.name for b in _written(made)}
+            return made
         if not isinstance(op, ComputeOp):
             return seq()
         box = {a: Span(ZERO, self.context.simplify(a.extent)) for a in op.axis}
@@ -174,3 +180,8 @@ class _Kernel:
             drop_border_guards(stage, inner, self.stores)
         builder = NestBuilder(self.context, self.memory, self.attached, self.producers, self.stores)
         return seq(*strips, builder.nest(stage, inner))
+
+
+def _written(stmt: Stmt) -> Iterator[Buffer]:
+    """Yield the buffers that a statement makes or writes."""
+    return (s.buffer for s in walk_stmts(stmt) if isinstance(s, (Allocate, Store)))

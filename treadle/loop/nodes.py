@@ -9,8 +9,9 @@ The law of these nodes:
 * `For` runs its body for each value of its variable in [0, extent), in order when "serial" or
   "unrolled", in any order or at once when "parallel" or "vectorized" (the writer of the schedule
   promises that iterations are independent). A thread kind binds the variable to a hardware index:
-  all loops of one tag ("threadIdx.x") in a function have one extent and run over the same threads,
-  and a "parallel" or thread loop may not be inside of a loop of its own tag.
+  all loops of one tag ("threadIdx.x") in a launch have one extent and run over the same threads,
+  and a "parallel" or thread loop may not be inside of a loop of its own tag. A launch is a
+  statement outside of which no loop is bound; those of a function run one after the other.
 * Memory that another thread of a block wrote may be read after a `Barrier` between the two; without
   one, and before all threads have passed it, the order is undefined.
 * A store with a vector index writes its lanes; lanes that coincide are undefined.
@@ -148,7 +149,8 @@ class PrimFunc:
     `outputs` are the numbers of the params that are written, negative ones from the end. After
     storage planning `workspace_bytes` says how much memory the caller lends it. `attrs` holds facts
     for printing and profiling: "flops", "bytes", "origin"; and "overwritable", the numbers of the
-    params that may lie in the memory of the one output.
+    params that may lie in the memory of the one output. "by_hand" names the buffers that only
+    nests write which no schedule made.
     """
 
     name: str
@@ -429,6 +431,8 @@ class _Verifier:
         if s.kind != "thread":
             yield
             return
+        if not self.open_threads:
+            self.threads = {}
         if s.thread in self.open_threads:
             self._fail(f"a loop over {s.thread} is inside of another one")
         if self.threads.setdefault(s.thread, s.extent) is not s.extent:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from treadle.errors import ScheduleError
 from treadle.expr.nodes import Expr, int_value
+from treadle.expr.simplify import Simplifier
 from treadle.loop.attach import Attached
 from treadle.loop.context import Context
 from treadle.loop.domains import ZERO, LoopsLeft, Nest, loops_left, relax
@@ -44,8 +45,14 @@ class Producers:
                 continue
             box = self._box_of(producer, boxes, stage, loops)
             shared = threads.shared_box(box, scope_or(producer, "local"), known)
+            past_end = self.past_end[id(producer)]
             boxes[id(producer)] = {
-                a: s if s is box[a] else clamped(s, a.extent, known) for a, s in shared.items()
+                a: s
+                if s is box[a]
+                else whole_tile(s, known)
+                if a in past_end
+                else clamped(s, a.extent, known)
+                for a, s in shared.items()
             }
         return boxes
 
@@ -64,7 +71,7 @@ class Producers:
             self._add_reads(spans, reader, producer, boxes, left)
         whole = (Span(ZERO, a.extent) for a in op.axis)
         box = {a: s or w for a, s, w in zip(op.axis, spans, whole, strict=True)}
-        past_end |= {a for a in producer.rounded if int_value(box[a].extent) is None}
+        past_end |= {a for a in producer.rounded if _may_pass_end(box[a], a, known)}
         self.past_end[id(producer)] = tuple([a for a in op.axis if a in past_end])
         return box | {a: whole_tile(box[a], known) for a in past_end}
 
@@ -110,8 +117,16 @@ class Producers:
                 check_rounded(reader, producer, d, index)
                 span = domain.read_span(index, box, extents[d])
                 if loops is not None:
-                    span = loops.narrowed(span, index, extents[d])
+                    is_rounded = producer.op.axis[d] in producer.rounded
+                    span = loops.narrowed(span, index, extents[d], is_rounded=is_rounded)
                 spans[d] = union(spans[d], span, known)
+
+
+def _may_pass_end(span: Span, axis: IterVar, known: Simplifier) -> bool:
+    """True for a part of an axis that is not certain to have one size and to end inside."""
+    if int_value(span.extent) is None:
+        return True
+    return known.prove(span.start + span.extent <= axis.extent) is not True
 
 
 def _read_outside(producer: Stage, reader: Stage) -> ScheduleError:

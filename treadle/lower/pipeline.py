@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """THE lists of passes over loop nests, in order, and why the order is this one.
 
-`LOOPS` runs for every target. Of the other two each back end names one: `LOWER` ends in vectors and
+`LOOPS` runs for every target. Of the others each back end names one: `LOWER` ends in vectors and
 blocks of straight code, for back ends that write instructions; `SOURCE` keeps the loops, for those
 that print a language which has a compiler of its own. Both keep loops over threads, shared memory
-and barriers, which a GPU's language has words for.
+and barriers; `DEVICE` is `SOURCE` for languages of GPUs, which have words for them.
 """
 
 from __future__ import annotations
@@ -16,12 +16,15 @@ from functools import partial
 from treadle.expr.references import Instruction
 from treadle.limits import VECTOR_LANES
 from treadle.loop.nodes import PrimFunc, func_text, verify
+from treadle.lower.bind_loops import bind_loops
 from treadle.lower.expand_intrinsics import expand_intrinsics
 from treadle.lower.expand_math import expand_math
+from treadle.lower.fetch_ahead import fetch_ahead
 from treadle.lower.flatten_buffers import flatten_buffers
 from treadle.lower.hoist_conditions import hoist_conditions
 from treadle.lower.insert_barriers import insert_barriers
 from treadle.lower.mask_tails import mask_tails
+from treadle.lower.move_vectors import move_vectors
 from treadle.lower.partition_loops import partition_loops
 from treadle.lower.plan_workspace import plan_workspace
 from treadle.lower.share_results import share_results
@@ -126,3 +129,31 @@ SOURCE = pipeline(
 def source_lowering(is_kept: Callable[[Instruction], bool]) -> Pipeline[PrimFunc]:
     """Return `SOURCE` for a target; `is_kept` tells which intrinsics are written as text."""
     return _bound(SOURCE, {"expand_intrinsics": partial(expand_intrinsics, is_kept=is_kept)})
+
+
+DEVICE = pipeline(
+    "lower",
+    (
+        # While nests are as they were written: what no schedule made gets its threads.
+        ("bind_loops", bind_loops),
+        ("flatten_buffers", flatten_buffers),
+        ("simplify_loops", simplify_loops),
+        # When an access is one index, and before functions hide what is read.
+        ("move_vectors", move_vectors),
+        # After it: vectors wait in registers whole.
+        ("fetch_ahead", fetch_ahead),
+        # Slots and first iterations are numbers then.
+        ("simplify_loops", simplify_loops),
+        ("plan_workspace", plan_workspace),
+        ("expand_intrinsics", expand_intrinsics),
+        ("expand_math", expand_math),
+    ),
+    verify=verify,
+    text=func_text,
+)
+"""What source text for a GPU is printed from: launches one after the other."""
+
+
+def device_lowering(is_kept: Callable[[Instruction], bool]) -> Pipeline[PrimFunc]:
+    """Return `DEVICE` for a target; `is_kept` tells which intrinsics are written as text."""
+    return _bound(DEVICE, {"expand_intrinsics": partial(expand_intrinsics, is_kept=is_kept)})

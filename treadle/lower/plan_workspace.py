@@ -12,8 +12,8 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 from treadle.dtype import itemsize
-from treadle.expr import nodes as ex
 from treadle.expr import traversal
+from treadle.expr.conditions import as_number
 from treadle.expr.intervals import Interval
 from treadle.expr.nodes import Const, Expr, Var, int_value
 from treadle.expr.simplify import Simplifier
@@ -68,7 +68,7 @@ def _open_buffers(
     A buffer of one of the cases of a kernel takes no memory where another one runs.
     """
     if isinstance(stmt, If):
-        truth = _truth(stmt.cond) if all(v in sizes for v in free_vars(stmt.cond)) else None
+        truth = as_number(stmt.cond) if all(v in sizes for v in free_vars(stmt.cond)) else None
         yield from _open_buffers(stmt.then, sizes, share if truth is None else share * truth)
         if stmt.orelse is not None:
             rest = share if truth is None else share * (1 - truth)
@@ -79,23 +79,6 @@ def _open_buffers(
         yield made, share
     for child in lp.sub_stmts(stmt):
         yield from _open_buffers(child, sizes, share)
-
-
-def _truth(cond: Expr) -> Expr | None:
-    """Return 1 or 0 as arithmetic for a condition on sizes; None where it is not one of order.
-
-    n < 9 and m < 17  ->  min(max(9 - n, 0), 1) * min(max(17 - m, 0), 1)
-    """
-    if not isinstance(cond, ex.Binary):
-        return None
-    if cond.op == "and":
-        a, b = _truth(cond.a), _truth(cond.b)
-        return None if a is None or b is None else a * b
-    if cond.op not in ("lt", "le", "gt", "ge"):
-        return None
-    low, high = (cond.a, cond.b) if cond.op in ("lt", "le") else (cond.b, cond.a)
-    room = high - low + (1 if cond.op in ("le", "ge") else 0)
-    return ex.minimum(ex.maximum(room, 0), 1)
 
 
 def _outermost(body: Stmt) -> tuple[list[Buffer], Stmt]:

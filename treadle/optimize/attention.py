@@ -45,7 +45,12 @@ _DTYPES = ("float32", "float64")
 
 
 def fuse_attention(function: Function, target: Target) -> Function:
-    """Return `function` with every attention that pays as one call of a function."""
+    """Return `function` with every attention that pays as one call of a function.
+
+    Unchanged for targets without a schedule for it.
+    """
+    if target.family not in attend.schedule:
+        return function
     rule = Rule("attention", (matmul,), lambda call, uses: _attention(call, uses, target))
     rewritten = apply_rules(function, [rule])
     return function if rewritten is function else outline(rewritten, _groups(rewritten))

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -36,6 +37,16 @@ _CPU = Device("cpu")
 def cpu(index: int = 0) -> Device:
     """Return the CPU as a device."""
     return Device("cpu", index) if index else _CPU
+
+
+def cuda(index: int = 0) -> Device:
+    """Return an NVIDIA GPU as a device; it is opened when an array or a kernel is first there."""
+    return Device("cuda", index)
+
+
+def opencl(index: int = 0) -> Device:
+    """Return a device of OpenCL; it is opened when an array or a kernel is first there."""
+    return Device("opencl", index)
 
 
 @runtime_checkable
@@ -295,32 +306,52 @@ def maker_of(
     return large if size > SMALL else small
 
 
-def _check_device(device: Device | None) -> None:
-    if device is not None and device.kind != "cpu":
-        raise UsageError(f"arrays on {device} are not possible", hint="use treadle.cpu()")
+def _is_elsewhere(device: Device | None) -> bool:
+    """True for a device with memory of its own. Raises: UsageError for one that is not known."""
+    if device is None or device.kind == "cpu":
+        return False
+    if device.kind not in ("cuda", "opencl"):
+        raise UsageError(
+            f"arrays on {device} are not possible",
+            hint="use treadle.cpu(), treadle.cuda() or treadle.opencl()",
+        )
+    return True
+
+
+def _gpu_arrays() -> Any:  # Any: a module
+    """Return the module of arrays on devices: it is imported when one is made."""
+    return import_module("treadle.runtime.gpu.array")
 
 
 def empty(
     shape: Sequence[int] | int, dtype: str = "float32", device: Device | None = None
 ) -> NDArray:
-    """Return an array of that shape with undefined elements."""
-    _check_device(device)
+    """Return an array of that shape with undefined elements, in the memory of `device`.
+
+    Raises: DeviceError where there is no such device.
+    """
     sizes = _check_shape((shape,) if isinstance(shape, int) else shape)
+    if _is_elsewhere(device):
+        made: NDArray = _gpu_arrays().DeviceArray(sizes, dtypes.check_dtype(dtype), device)
+        return made
     return NDArray(empty_numpy(sizes, dtypes.check_dtype(dtype)), device)
 
 
 def from_numpy(source: np.ndarray, device: Device | None = None) -> NDArray:
-    """Copy a NumPy array into aligned memory (native byte order, C order)."""
-    _check_device(device)
+    """Copy a NumPy array into aligned memory (native byte order, C order), or to a device."""
+    if _is_elsewhere(device):
+        made: NDArray = _gpu_arrays().device_array(source, _element_type(source), device)
+        return made
     view = empty_numpy(source.shape, _element_type(source))
     np.copyto(view, source)
     return NDArray(view, device)
 
 
 def array(source: Any, dtype: str | None = None, device: Device | None = None) -> NDArray:
-    """Copy anything array-like (lists and scalars too) into an array.
+    """Copy anything array-like (lists and scalars too) into an array in the memory of `device`.
 
     Any: whatever np.asarray takes. Python floats become float32 unless `dtype` says otherwise.
+    Raises: DeviceError where there is no such device.
     """
     is_array = isinstance(source, (NDArray, np.ndarray, np.generic, SupportsDLPack))
     given = as_numpy(source, "the source") if is_array else np.asarray(source)
@@ -418,6 +449,11 @@ def as_numpy(source: ArrayLike, what: str) -> np.ndarray:
     if view.dtype.hasobject:
         raise InputError(f"{what} holds Python objects", hint="convert it to a numeric array")
     return view if view.dtype.isnative else view.astype(view.dtype.newbyteorder("="))
+
+
+def type_of(source: ArrayLike) -> str:
+    """Return the element type of an array. Raises: InputError for one that Treadle has not."""
+    return source.dtype if isinstance(source, NDArray) else _element_type(as_numpy(source, "it"))
 
 
 def describe(view: np.ndarray) -> str:

@@ -32,13 +32,13 @@ from treadle.runtime.timing import BenchmarkResult, measure, out_of_cache
 
 Sizes = Mapping[str, int]
 """Sizes of a kernel by name."""
-_NO_SIZES: Sizes = {}
+NO_SIZES: Sizes = {}
 
 
 # ---- binding arguments ---------------------------------------------------------------------------
 
 
-class _Binding:
+class Binding:
     """Arguments checked and turned into addresses; keeps their memory alive."""
 
     def __init__(self, signature: Signature, args: Sequence[ArrayLike], sizes: Sizes) -> None:
@@ -62,8 +62,7 @@ class _Binding:
         self._check_computed()
         scratch = signature.workspace_bytes
         if scratch:
-            nbytes = scratch if isinstance(scratch, int) else scratch.of(self.dims)
-            self._keep(empty_numpy((nbytes,), "uint8"))
+            self._lend(scratch if isinstance(scratch, int) else scratch.of(self.dims))
 
     def memory(self) -> list[np.ndarray]:
         """Return the bytes of every buffer that may be written to."""
@@ -74,14 +73,16 @@ class _Binding:
         for target, made in self._written_back:
             np.copyto(target, made)
 
+    def _lend(self, nbytes: int) -> None:
+        """Add scratch memory."""
+        self._keep(empty_numpy((nbytes,), "uint8"))
+
     def _keep(self, view: np.ndarray) -> None:
         self._alive.append(view)
         self.addresses.append(address_of(view))
 
     def _viewed(self, param: Param, arg: ArrayLike) -> np.ndarray:
-        what = f"argument {param.name!r} of {self._signature.name}"
-        view = as_numpy(arg, what)
-        self._check(param, view, what)
+        view = self._checked(param, arg)
         used = ready(view)
         if param.is_output and used is not view:
             self._written_back.append((view, used))
@@ -113,7 +114,24 @@ class _Binding:
             if number != wanted:
                 raise InputError(f"{found} must be {extent} = {wanted}")
 
-    def _check(self, param: Param, view: np.ndarray, what: str) -> None:
+    def _what(self, param: Param) -> str:
+        return f"argument {param.name!r} of {self._signature.name}"
+
+    def _checked(self, param: Param, arg: ArrayLike) -> np.ndarray:
+        """Return an array in the memory of the host. Raises: InputError where it does not fit."""
+        what = self._what(param)
+        view = as_numpy(arg, what)
+        self._check_type(param, view, what)
+        if param.is_output and not view.flags.writeable:
+            raise InputError(f"{what} is read-only, but the kernel writes to it")
+        if not view.flags.c_contiguous:
+            raise InputError(
+                f"{what} is not contiguous in memory",
+                hint="copy it with numpy.ascontiguousarray",
+            )
+        return view
+
+    def _check_type(self, param: Param, view: np.ndarray, what: str) -> None:
         if view.dtype != dtypes.to_numpy(param.dtype):
             raise InputError(
                 f"{what} is {describe(view)} but {param} is expected",
@@ -123,13 +141,6 @@ class _Binding:
             raise InputError(f"{what} is {describe(view)} but {param} is expected")
         for axis, (size, wanted) in enumerate(zip(view.shape, param.shape, strict=True)):
             self._check_size(param, axis, size, wanted, f"{what} is {describe(view)}")
-        if param.is_output and not view.flags.writeable:
-            raise InputError(f"{what} is read-only, but the kernel writes to it")
-        if not view.flags.c_contiguous:
-            raise InputError(
-                f"{what} is not contiguous in memory",
-                hint="copy it with numpy.ascontiguousarray",
-            )
 
     def _check_size(
         self, param: Param, axis: int, size: int, wanted: int | str | Extent, found: str
@@ -150,6 +161,16 @@ class _Binding:
             )
 
 
+class Call(Protocol):
+    """A kernel with its arguments bound."""
+
+    def run(self) -> None:
+        """Call it once."""
+
+    def time(self, number: int) -> float:
+        """Call it `number` times in a row; return the elapsed seconds."""
+
+
 # ---- kernels -------------------------------------------------------------------------------------
 
 
@@ -162,7 +183,7 @@ class LoadedKernel:
         address: int,
         keep_alive: object,
         unfit: TreadleError | None = None,
-        sizes: Sizes = _NO_SIZES,
+        sizes: Sizes = NO_SIZES,
     ) -> None:
         """`address` is its function, valid as long as `keep_alive` lives.
 
@@ -180,23 +201,28 @@ class LoadedKernel:
         """Its symbol in the machine code."""
         return self.signature.name
 
+    @property
+    def device_kind(self) -> str:
+        """The kind of the device it runs on."""
+        return "cpu"
+
     def __repr__(self) -> str:
-        return f"LoadedKernel({self.signature})"
+        return f"{type(self).__name__}({self.signature})"
 
     def load(self) -> LoadedKernel:
         """Return the kernel itself: it is in memory already."""
         return self
 
-    def _bind(self, args: Sequence[ArrayLike], sizes: Sizes) -> tuple[_Binding, native.KernelCall]:
+    def _bind(self, args: Sequence[ArrayLike], sizes: Sizes) -> tuple[Binding, Call]:
         if self._unfit is not None:
             raise self._unfit
-        binding = _Binding(self.signature, args, sizes or self._sizes)
+        binding = Binding(self.signature, args, sizes or self._sizes)
         kernel_env = native.env()
         return binding, native.KernelCall(
             self._address, kernel_env, binding.addresses, binding.dims
         )
 
-    def __call__(self, *args: ArrayLike, sizes: Sizes = _NO_SIZES) -> None:
+    def __call__(self, *args: ArrayLike, sizes: Sizes = NO_SIZES) -> None:
         """Run the kernel; results are in the output arguments.
 
         `sizes` are those that no argument's shape tells (`signature.hidden_sizes()`).
@@ -208,7 +234,7 @@ class LoadedKernel:
         call.run()
         binding.finish()
 
-    def random_arguments(self, seed: int = 0, sizes: Sizes = _NO_SIZES) -> list[NDArray]:
+    def random_arguments(self, seed: int = 0, sizes: Sizes = NO_SIZES) -> list[NDArray]:
         """Return arguments to try the kernel on: inputs of random numbers, outputs of zeros.
 
         Floats are normally distributed, integers are 0 or 1; the same seed gives the same numbers.
@@ -232,7 +258,7 @@ class LoadedKernel:
 
         Raises: InputError when an argument does not fit.
         """
-        bound = [self._bind(args, _NO_SIZES) for args in arguments]
+        bound = [self._bind(args, NO_SIZES) for args in arguments]
         following = cycle(bound)
         return lambda number: sum(next(following)[1].time(1) for _ in range(number)) / number
 
@@ -245,7 +271,7 @@ class LoadedKernel:
         `min_repeat_ms` have passed). With `flush` no cache holds the arguments when a call begins.
         """
 
-        def evaluate(*args: ArrayLike, sizes: Sizes = _NO_SIZES) -> BenchmarkResult:
+        def evaluate(*args: ArrayLike, sizes: Sizes = NO_SIZES) -> BenchmarkResult:
             binding, call = self._bind(args, sizes)
             timer = out_of_cache(call.time, binding.memory()) if flush else call.time
             result = measure(timer, number, repeat, min_repeat_ms)
@@ -261,7 +287,11 @@ class LoadedKernel:
 class TimedKernel(Protocol):
     """What a module holds: a kernel that can be called and timed, loaded or not yet."""
 
-    def __call__(self, *args: ArrayLike, sizes: Sizes = _NO_SIZES) -> None:
+    @property
+    def device_kind(self) -> str:
+        """The kind of the device it runs on."""
+
+    def __call__(self, *args: ArrayLike, sizes: Sizes = NO_SIZES) -> None:
         """Run the kernel; results are in the output arguments."""
 
     def time_evaluator(
@@ -297,7 +327,7 @@ class Module(Generic[K]):
     def __len__(self) -> int:
         return len(self._kernels)
 
-    def __call__(self, *args: ArrayLike, sizes: Sizes = _NO_SIZES) -> None:
+    def __call__(self, *args: ArrayLike, sizes: Sizes = NO_SIZES) -> None:
         """Run the entry kernel."""
         self.entry(*args, sizes=sizes)
 
@@ -316,9 +346,13 @@ class Module(Generic[K]):
         Each of `repeat` figures is the mean of `number` calls in a row (more, until
         `min_repeat_ms` have passed). With `flush` no cache holds the arguments when a call begins.
         """
-        if dev is not None and dev.kind != "cpu":
-            raise UsageError(f"kernels on {dev} are not possible", hint="use treadle.cpu()")
-        return self[func_name].time_evaluator(number, repeat, min_repeat_ms, flush=flush)
+        kernel = self[func_name]
+        if dev is not None and dev.kind != kernel.device_kind:
+            raise UsageError(
+                f"kernel {func_name!r} runs on {kernel.device_kind}, not on {dev}",
+                hint=f"use treadle.{kernel.device_kind}()",
+            )
+        return kernel.time_evaluator(number, repeat, min_repeat_ms, flush=flush)
 
 
 def loaded_kernels(

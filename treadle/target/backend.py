@@ -67,6 +67,8 @@ class Backend:
 _BUILT_IN: Mapping[str, str] = {
     "llvm": "treadle.target.llvm_backend",
     "c": "treadle.target.c_backend",
+    "cuda": "treadle.target.cuda_backend",
+    "opencl": "treadle.target.opencl_backend",
 }
 """The module that defines `BACKEND` for each kind of target; loaded at the first use."""
 

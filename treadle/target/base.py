@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from treadle.target.cpus import architecture_of, implied_features, is_source_only
+from treadle.target.gpu_machine import Gpu
+from treadle.target.gpu_rows import gpu_options
 from treadle.target.machine import Machine
 from treadle.target.machine_options import options_of
 from treadle.target.machine_rows import GENERIC, machine_of
@@ -25,7 +27,8 @@ class Target:
     names that are on. `vector_bits` is the widest SIMD register that is worth using,
     `vector_registers` how many of them there are. `cores` is how many threads the schedule may
     count on (the number at run time may differ). `machine` says what the CPU and its memory are
-    built of; the formulas over it are in `treadle.cost`.
+    built of; the formulas over it are in `treadle.cost`. `gpu` are the facts of a GPU, whose name
+    is `cpu` then and whose multiprocessors are the `cores`; `triple` is that of its host.
 
     In a block `with target:` it is the current one, in this thread: what templates called in the
     block are for.
@@ -40,6 +43,7 @@ class Target:
     vector_registers: int = 16
     cores: int = 1
     machine: Machine = GENERIC["x86"].machine
+    gpu: Gpu | None = None
 
     def __hash__(self) -> int:
         """Return a hash of what targets differ in most: it is asked for with every kept estimate.
@@ -134,6 +138,8 @@ class Target:
 
     def __str__(self) -> str:
         """Return the text parse_target reads back into this target."""
+        if self.gpu is not None:
+            return " ".join([self.kind, f"-arch={self.cpu}", *gpu_options(self.cpu, self.gpu)])
         implied = implied_features(self.triple, self.cpu)
         changes = [f"+{f}" for f in self.features if f not in implied]
         changes += [f"-{f}" for f in sorted(implied.difference(self.features))]

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from functools import cache
 
 from treadle.dtype import bits, is_signed, max_value, min_value
+from treadle.target.c_dialects import C, Dialect
 
 C_TYPES = {
     "bool": "bool",
@@ -59,14 +60,14 @@ def unsigned_type(dtype: str) -> str:
     return "uint64_t" if bits(dtype) == 64 else "uint32_t"
 
 
-def source_of(used: Iterable[str]) -> str:
+def source_of(used: Iterable[str], dialect: Dialect = C) -> str:
     """Return the definitions of the helpers `used` and of those they use, in a fixed order."""
     found: dict[str, str] = {}
 
     def visit(name: str) -> None:
         if name in found:
             return
-        text = _definition(name)
+        text = _definition(name, dialect)
         for below in sorted(set(re.findall(r"\btd_\w+(?=\()", text)) - {name}):
             visit(below)
         found[name] = text
@@ -76,8 +77,14 @@ def source_of(used: Iterable[str]) -> str:
     return "\n\n".join(found.values())
 
 
+def _definition(name: str, dialect: Dialect) -> str:
+    if not dialect.rounds and (match := re.fullmatch(_ROUNDING, name)):
+        return _rounding_by_parts(name, _LONG[match[1]]).strip("\n")
+    return dialect.helper_text(_in_c(name))
+
+
 @cache
-def _definition(name: str) -> str:
+def _in_c(name: str) -> str:
     if name in _FIXED:
         return _FIXED[name].strip("\n")
     for pattern, make in _FAMILIES:
@@ -199,6 +206,17 @@ def _float_extreme(name: str, dtype: str) -> str:
 
 
 def _rounding(name: str, dtype: str) -> str:
+    """Round by an instruction, which every machine has."""
+    t, f = c_type(dtype), "f" if dtype == "float32" else ""
+    word = name.split("_")[1]
+    builtin = {"round": "rint"}.get(word, word)
+    return f"""
+{_head(t, name, f"{t} a")}
+  return __builtin_{builtin}{f}(a);
+}}"""
+
+
+def _rounding_by_parts(name: str, dtype: str) -> str:
     """Round by an instruction, or by adding 2**(mantissa bits), which drops the fraction."""
     word = name.split("_")[1]
     t, big, f = ("float", "8388608.0f", "f") if dtype == "float32" else ("double", "0x1p52", "")
@@ -253,11 +271,13 @@ def _bitcast(name: str, source: str, target: str) -> str:
     s, t = c_type(source), c_type(target)
     return f"""
 {_head(t, name, f"{s} a")}
-  {t} b;
-  __builtin_memcpy(&b, &a, sizeof b);
-  return b;
+  union {{ {s} from; {t} to; }} bits;
+  bits.from = a;
+  return bits.to;
 }}"""
 
+
+_ROUNDING = r"td_(?:floor|ceil|trunc|round)_(f32|f64)"
 
 _FAMILIES = (
     (rf"td_truncdiv_({_INTEGERS})", _truncdiv),
@@ -270,7 +290,7 @@ _FAMILIES = (
     (rf"td_abs_({_INTEGERS})", _int_abs),
     (rf"td_popcount_({_INTEGERS})", _popcount),
     (rf"td_clz_({_INTEGERS})", _clz),
-    (r"td_(?:floor|ceil|trunc|round)_(f32|f64)", _rounding),
+    (_ROUNDING, _rounding),
     (rf"td_(f32|f64)_to_({_INTEGERS})", _float_to_int),
     (
         r"td_bits_(f16|bf16|f32|f64|i8|i16|i32|i64|u8|u16|u32|u64)_as_"

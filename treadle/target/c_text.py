@@ -10,29 +10,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from treadle.dtype import INDEX
-from treadle.errors import InternalError, TargetError
+from treadle.errors import TargetError
 from treadle.expr import nodes as ex
 from treadle.expr.nodes import Var
 from treadle.loop.nodes import (
     Allocate,
-    Barrier,
     Buffer,
-    Evaluate,
     For,
-    If,
-    Let,
     Prefetch,
     PrimFunc,
-    Seq,
-    Stmt,
-    Store,
     walk_stmts,
 )
 from treadle.target.base import Target
 from treadle.target.c_counters import Counters
-from treadle.target.c_helpers import c_type, memory_c_type, source_of
-from treadle.target.c_values import Lines, Values, bare
+from treadle.target.c_helpers import memory_c_type, source_of
+from treadle.target.c_statements import Statements
+from treadle.target.c_values import Lines, Values
 from treadle.target.cpus import has_32_bits
 from treadle.target.kernel_memory import local_size, shared_params, workspace_offset
 from treadle.target.kernel_sources import PRELUDE
@@ -40,7 +33,7 @@ from treadle.target.llvm_builder import Machine
 from treadle.target.llvm_facts import Facts, captures, stored_buffers
 from treadle.target.names import symbol
 
-_RESERVED = """
+C_WORDS = """
 auto bool break case char const continue default do double else enum extern false float for goto if
 inline int long register restrict return short signed sizeof static struct switch true typedef union
 unsigned void volatile while asm typeof env buffers dims closure begin end worker t NAN INFINITY
@@ -80,10 +73,10 @@ class _Source:
 
     def function(self, *, is_parallel_body: bool) -> _Function:
         has_fma = Machine.of(self.target).fma
-        taken = {*_RESERVED.split(), self.name}
+        taken = {*C_WORDS.split(), self.name}
         lines = Lines(taken)
         values = Values(lines, self.facts, self.helpers, self.counters, has_fma=has_fma)
-        return _Function(self, values, is_parallel_body)
+        return _Function(self, values, is_parallel_body=is_parallel_body)
 
     def _entry(self) -> str:
         f = self.function(is_parallel_body=False)
@@ -150,17 +143,13 @@ class _Source:
         return name, closure
 
 
-@dataclass(slots=True)
-class _Function:
+class _Function(Statements):
     """Prints the statements of one C function."""
 
-    source: _Source
-    values: Values
-    is_parallel_body: bool
-
-    @property
-    def lines(self) -> Lines:
-        return self.values.lines
+    def __init__(self, source: _Source, values: Values, *, is_parallel_body: bool) -> None:
+        super().__init__(source.func.name, values, source.counters)
+        self.source = source
+        self.is_parallel_body = is_parallel_body
 
     def pointer(self, buffer: Buffer, is_written: bool, value: str, *words: str) -> None:
         """Declare the pointer to a buffer that lies elsewhere."""
@@ -169,46 +158,20 @@ class _Function:
         head = " ".join([f"{const}{memory_c_type(buffer.dtype)}*", *words, name])
         self.lines.line(f"{head} = {value};")
 
-    def statement(self, s: Stmt) -> None:
-        """Print one statement."""
-        if isinstance(s, Seq):
-            for part in s.stmts:
-                self.statement(part)
-        elif isinstance(s, Store):
-            self._store(s)
-        elif isinstance(s, Prefetch):
-            [index] = self.values.statement(s.indices[0])
-            self.lines.line(f"__builtin_prefetch({self.values.buffer(s.buffer)} + {index});")
-        elif isinstance(s, Allocate):
-            self._allocate(s)
-        elif isinstance(s, If):
-            self._if(s)
-        elif isinstance(s, Let):
-            self._let(s)
-        elif isinstance(s, Evaluate):
-            [value] = self.values.statement(s.value)
-            self.lines.line(f"(void){value};")
-        elif isinstance(s, Barrier):
-            self._fail("a barrier between the threads of a block is in a CPU kernel")
-        else:
-            self._for(s)
+    def prefetch(self, s: Prefetch) -> None:
+        """Print a hint to the cache."""
+        [index] = self.values.statement(s.indices[0])
+        self.lines.line(f"__builtin_prefetch({self.values.buffer(s.buffer)} + {index});")
 
-    def _store(self, s: Store) -> None:
-        index, value = self.values.statement(s.indices[0], s.value)
-        place = f"{self.values.buffer(s.buffer)}[{bare(index)}]"
-        self.lines.line(f"{place} = {bare(value)};")
+    def barrier(self) -> None:
+        """Refuse a barrier: threads of a CPU do not wait for each other."""
+        self.fail("a barrier between the threads of a block is in a CPU kernel")
 
-    def _let(self, s: Let) -> None:
-        [value] = self.values.statement(s.value)
-        name = self.values.vars[s.var] = self.lines.fresh(symbol(s.var.name))
-        with self.source.counters.let(s.var, s.value) as type_:
-            self.lines.line(f"const {type_} {name} = {bare(value)};")
-            self.statement(s.body)
-
-    def _allocate(self, s: Allocate) -> None:
+    def allocate(self, s: Allocate) -> None:
+        """Declare an array on the stack; workspaces are declared at the start."""
         buffer = s.buffer
         if buffer.scope not in ("local", "workspace"):
-            self._fail(f"buffer {buffer.name} of scope {buffer.scope!r} is in a CPU kernel")
+            self.fail(f"buffer {buffer.name} of scope {buffer.scope!r} is in a CPU kernel")
         if buffer.scope == "local":
             size = local_size(self.source.func, buffer)
             name = self.values.buffers[id(buffer)] = self.lines.fresh(symbol(buffer.name))
@@ -216,18 +179,8 @@ class _Function:
             self.lines.line(f"_Alignas({buffer.align}) {type_} {name}[{size}];")
         self.statement(s.body)
 
-    def _fail(self, problem: str) -> None:
-        raise InternalError(problem, at=f"kernel {self.source.func.name}")
-
-    def _if(self, s: If) -> None:
-        [cond] = self.values.statement(s.cond)
-        with self.lines.block(f"if ({bare(cond)})"):
-            self.statement(s.then)
-        if s.orelse is not None:
-            with self.lines.block("else"):
-                self.statement(s.orelse)
-
-    def _for(self, s: For) -> None:
+    def any_loop(self, s: For) -> None:
+        """Print a loop; a parallel one becomes a call of the pool."""
         if s.kind == "thread":
             raise TargetError(
                 f"loop {s.var} is bound to the GPU index {s.thread}, and the target is a CPU",
@@ -236,19 +189,8 @@ class _Function:
             )
         if s.kind == "parallel" and not self.is_parallel_body:
             self._parallel(s)
-            return
-        [extent] = self.values.statement(s.extent)
-        self.loop(s, "0", extent)
-
-    def loop(self, s: For, begin: str, end: str) -> None:
-        """Print the part of a loop from `begin` up to but without `end`."""
-        name = self.values.vars[s.var] = self.lines.fresh(symbol(s.var.name))
-        with self.source.counters.loop(s.var, s.extent) as type_:
-            if type_ != c_type(INDEX):
-                begin, end = (x if x.isdigit() else f"({type_}){x}" for x in (begin, end))
-            head = f"for ({type_} {name} = {begin}; {name} < {end}; ++{name})"
-            with self.lines.block(head):
-                self.statement(s.body)
+        else:
+            self.serial_loop(s)
 
     def _parallel(self, s: For) -> None:
         """Hand a loop to the pool, in pieces; without a pool all of it is one piece."""

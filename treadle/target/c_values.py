@@ -14,13 +14,14 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from treadle.dtype import INDEX, bits, is_float, is_integer, is_unsigned
+from treadle.dtype import INDEX, bits, is_float, is_integer, is_signed, is_unsigned
 from treadle.errors import InternalError
 from treadle.expr.nodes import Apply, Binary, Call, Cast, Const, Expr, Load, Select, Var
 from treadle.expr.traversal import walk
 from treadle.loop.nodes import Buffer
 from treadle.target.c_counters import NARROW, Counters
-from treadle.target.c_helpers import c_type, short_name
+from treadle.target.c_dialects import C, Dialect
+from treadle.target.c_helpers import c_type, short_name, unsigned_type
 from treadle.target.llvm_builder import float_bits
 from treadle.target.llvm_facts import Facts, buffer_of
 from treadle.target.value_facts import is_never_negative
@@ -82,12 +83,14 @@ class Values:
         counters: Counters,
         *,
         has_fma: bool,
+        dialect: Dialect = C,
     ) -> None:
         self.lines = lines
         self.facts = facts
         self.counters = counters
         self.helpers = helpers
         self.has_fma = has_fma
+        self.dialect = dialect
         self.vars: dict[Var, str] = {}
         self.buffers: dict[int, str] = {}
         self._uses: Counter[Expr] = Counter()
@@ -249,9 +252,21 @@ class Values:
         if e.op in ("min", "max", "shl", "shr"):
             return self.helper(f"td_{e.op}_{short_name(dtype)}", a, b)
         text = f"({a} {_OPERATORS[e.op]} {b})"
-        if e.dtype == "bool" or bits(dtype) >= 32:
-            return text  # -fwrapv
+        if e.dtype == "bool" or (bits(dtype) >= 32 and not self._may_wrap(e)):
+            return text
+        if bits(dtype) >= 32:
+            u = unsigned_type(dtype)
+            text = f"(({u}){a} {_OPERATORS[e.op]} ({u}){b})"
         return f"({c_type(dtype)}){text}"
+
+    def _may_wrap(self, e: Binary) -> bool:
+        """True where the language leaves open what a sum of signed numbers is, and data decides.
+
+        Indices stay inside of their type.
+        """
+        if self.dialect.wraps or e.op not in ("add", "sub", "mul") or not is_signed(e.dtype):
+            return False
+        return e.dtype != INDEX or any(not isinstance(leaf, Var) for leaf in e.leaves)
 
     def _division(self, e: Binary, dtype: str, a: str, b: str) -> str:
         wants_quotient = e.op in ("floordiv", "truncdiv", "div")
@@ -313,30 +328,30 @@ class Values:
         return self.helper(f"td_bits_{short_name(source)}_as_{short_name(target)}", value)
 
     def _float_call(self, e: Call, dtype: str, args: list[str]) -> str:
-        f = "f" if dtype == "float32" else ""
         if e.name in ("isnan", "isinf"):
             x = args[0] if args[0].isidentifier() else self._variable(dtype, args[0])
-            return f"({x} != {x})" if e.name == "isnan" else f"(__builtin_fabs{f}({x}) == INFINITY)"
+            fabs = self.dialect.function("fabs", dtype)
+            return f"({x} != {x})" if e.name == "isnan" else f"({fabs}({x}) == INFINITY)"
         if e.name in _ROUNDING:
             return self.helper(f"td_{e.name}_{short_name(dtype)}", args[0])
         if e.name == "fma":
-            return self._fma(f, args)
+            return self._fma(dtype, args)
         builtin = {"sqrt": "sqrt", "abs": "fabs", "copysign": "copysign"}.get(e.name)
         if builtin is None:
             raise InternalError(
                 f"{e.name!r} reaches code generation: {e}",
                 hint="the lowering pass expand_math runs before the target",
             )
-        return f"__builtin_{builtin}{f}({', '.join(map(bare, args))})"
+        return f"{self.dialect.function(builtin, dtype)}({', '.join(map(bare, args))})"
 
     def _variable(self, dtype: str, text: str) -> str:
         name = self.lines.fresh("t")
         self.lines.line(f"const {c_type(dtype)} {name} = {bare(text)};")
         return name
 
-    def _fma(self, f: str, args: list[str]) -> str:
+    def _fma(self, dtype: str, args: list[str]) -> str:
         if self.has_fma:
-            return f"__builtin_fma{f}({', '.join(map(bare, args))})"
+            return f"{self.dialect.function('fma', dtype)}({', '.join(map(bare, args))})"
         return f"({args[0]} * {args[1]} + {args[2]})"
 
 

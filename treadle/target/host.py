@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from treadle.errors import SettingError, TargetError
+from treadle.errors import DeviceError, SettingError, TargetError, TreadleError
+from treadle.runtime.gpu.devices import facts_of
 from treadle.settings import get
 from treadle.target.base import Target
 from treadle.target.compiler_facts import compiler_facts
@@ -87,8 +88,10 @@ def _pretended(name: str) -> Host:
     return Host(real.triple, name, known[name], machine_of(real.triple, name))
 
 
-def why_not_here(target: Target) -> TargetError | None:
+def why_not_here(target: Target) -> TreadleError | None:
     """Return why this machine cannot run code for a target; None where it can."""
+    if target.family == "gpu":
+        return _why_no_device(target)
     here = host()
     if architecture_of(target.triple) is not architecture_of(here.triple):
         machine = here.triple.partition("-")[0]
@@ -102,6 +105,32 @@ def why_not_here(target: Target) -> TargetError | None:
     return TargetError(
         f"the code is made for {target.cpu}, this machine ({here.cpu}) lacks {', '.join(missing)}",
         hint="save it and load it on such a machine, or compile it for this one",
+    )
+
+
+def why_not_measured(target: Target) -> TreadleError | None:
+    """Return why forks of a process cannot time candidates for a target; None where they can.
+
+    The driver of a GPU does not outlive a fork.
+    """
+    if target.family == "gpu":
+        return TargetError(
+            f"kernels for {target.kind} are tuned as those of a model, on this machine's device",
+            hint=f"treadle tune MODEL --target {target.kind}, or treadle.tune_model",
+        )
+    return why_not_here(target)
+
+
+def _why_no_device(target: Target) -> TreadleError | None:
+    try:
+        facts = facts_of(target.kind)
+    except DeviceError as error:
+        return error
+    if target.kind != "cuda" or facts.architecture == target.cpu:
+        return None
+    return TargetError(
+        f"the code is made for {target.cpu}, cuda(0) ({facts.name}) is {facts.architecture}",
+        hint='load it on such a machine, or compile it for this one: target "cuda"',
     )
 
 

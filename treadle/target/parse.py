@@ -24,10 +24,11 @@ from treadle.target.machine import Machine
 from treadle.target.machine_file import read_machine
 from treadle.target.machine_options import OPTIONS, with_options
 from treadle.target.machine_rows import machine_of
+from treadle.target.parse_gpu import GPU_KINDS, parse_gpu_target
 
 _LATER = {
-    "cuda": "GPU code generation", "nvptx": "GPU code generation", "rocm": "GPU code generation",
-    "opencl": "OpenCL code generation", "vulkan": "GPU code generation",
+    "nvptx": "GPU code generation", "rocm": "GPU code generation",
+    "vulkan": "GPU code generation",
     "metal": "GPU code generation", "webgpu": "GPU code generation",
 }  # fmt: skip
 _SHOWN = 40
@@ -61,11 +62,16 @@ def parse_target(text: str) -> Target:
     has saved. `-keys`, `-device`, `-model`, `-libs` and `-tag` of TVM v0.8
     are accepted and have no effect.
 
+    "cuda -arch=sm_90" and "opencl" are GPUs (treadle.target.parse_gpu).
+
     Machines of 32 bits, and those without a system, are targets of the kind "c" alone.
 
     Raises: TargetError for an unknown kind, option, triple, CPU or feature, and for a machine that
     the native runtime cannot run on.
     """
+    kind = text.split(maxsplit=1)[0] if text.split() else ""
+    if kind in GPU_KINDS:
+        return parse_gpu_target(text, host().triple)
     kind, options = _split(text)
     _check_kind(kind, text)
     triple, architecture, is_host = _triple(kind, options.get("mtriple", ""), text)
@@ -129,7 +135,7 @@ def _check_kind(kind: str, text: str) -> None:
     if kind in _LATER:
         raise TargetError(
             f"target {kind!r} needs {_LATER[kind]}, which is not built yet",
-            hint='compile for a CPU with the target "llvm"',
+            hint='compile for a GPU with "cuda" or "opencl", or for a CPU with "llvm"',
         )
     raise TargetError(
         f"{kind!r} is not a kind of target",

@@ -30,6 +30,7 @@ from treadle.target.host import why_not_here
 from treadle.te.knobs import DEFAULTS
 from treadle.tune.dask_executor import DaskExecutor, onnx_bytes
 from treadle.tune.executor import Executor, LocalExecutor
+from treadle.tune.gpu_runner import GpuExecutor
 from treadle.tune.methods import (
     MethodResult,
     decide,
@@ -112,6 +113,7 @@ def tune_model(
     decided = standing(known, options)
     first = fused_model(model, records=_records(decided), **compiling)
     _check_sizes(options.sizes, first)
+    _check_space(options.space, first.target)
     options = _with_cold_weights(options, first)
     if executor is None:
         executor = _executor(options.executor, model, first.target, decided, compiling)
@@ -265,10 +267,19 @@ def _check_sizes(sizes: Mapping[str, int], fused: Fused) -> None:
             raise UsageError(f"the size {name} is {size}", hint="it is at least 1")
 
 
+def _check_space(space: str, target: Target) -> None:
+    """Raise UsageError where there are no such spaces for a target."""
+    if target.family == "gpu" and space != "template":
+        raise UsageError(
+            f"there are no sketches for {target.kind}: they lay out loops for the threads of a CPU",
+            hint="tune the knobs of its schedules: --space template",
+        )
+
+
 def _methods_left(fused: Fused) -> list[str]:
     """Return a note that methods are not tuned, where any compete."""
     count = len({call.text for call in fused.method_calls if len(call.offers) > 1})
-    said = f"methods of {count} calls stay as they are: they are measured on this machine only"
+    said = f"methods of {count} calls stay as they are: they are measured on CPUs, by this machine"
     return [said] if count else []
 
 
@@ -298,7 +309,7 @@ def _executor(
             f"kernels for {target} cannot be measured on this machine: {unfit.problem}",
             hint="tune on the machine that the model is to run on, or name an --executor",
         )
-    return LocalExecutor()
+    return GpuExecutor() if target.family == "gpu" else LocalExecutor()
 
 
 def _with_cold_weights(options: TuneOptions | None, fused: Fused) -> TuneOptions:

@@ -1,24 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Forked processes that answer requests one by one; what they do wrong costs one answer.
+"""Processes that answer requests one by one; what they do wrong costs one answer.
 
 A fork has what its parent has in memory (tasks, operators a user has defined), so that a request is
-a few bytes. A message is its length in 8 bytes and as many bytes; a request is one message, so is
-an answer.
+a few bytes. A fresh process has nothing of it, and so may use a device that its parent has opened.
+A message is its length in 8 bytes and as many bytes; a request is one message, so is an answer.
 """
 
 from __future__ import annotations
 
 import faulthandler
+import importlib
 import json
 import os
 import signal
 import struct
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
+from treadle.settings import environment
 from treadle.target import workers
 
 _LENGTH = struct.Struct(">Q")
@@ -85,17 +88,22 @@ class Child:
         self.deadline = float("inf")
         request_read, self._requests = os.pipe()
         self._answers, answer_write = os.pipe()
-        parent = os.getpid()
-        self.pid = os.fork()
-        if not self.pid:
-            os.close(self._requests)
-            os.close(self._answers)
-            _child(start, request_read, answer_write, parent)
+        self.pid = self._begun(start, request_read, answer_write)
         os.close(request_read)
         os.close(answer_write)
         with suppress(OSError):  # the child does it too: whoever is first
             os.setpgid(self.pid, 0)
         self._is_alive = True
+
+    def _begun(self, start: Callable[[], Serve], requests: int, answers: int) -> int:
+        """Begin the process; return its number."""
+        parent = os.getpid()
+        pid = os.fork()
+        if not pid:
+            os.close(self._requests)
+            os.close(self._answers)
+            _child(start, requests, answers, parent)
+        return pid
 
     def fileno(self) -> int:
         """The file descriptor that becomes readable when an answer comes."""
@@ -164,6 +172,35 @@ class Child:
     def _signal(self, number: signal.Signals) -> None:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, number)
+
+
+class FreshChild(Child):
+    """A process of its own program, for what a fork must not do: use a device.
+
+    `start` is a function of a module; it is called there, where nothing else of this process is.
+    """
+
+    def _begun(self, start: Callable[[], Serve], requests: int, answers: int) -> int:
+        place = f"{start.__module__}:{start.__qualname__}"
+        words = [sys.executable, "-c", _FRESH, place, str(os.getpid())]
+        streams = [(os.POSIX_SPAWN_DUP2, requests, 0), (os.POSIX_SPAWN_DUP2, answers, 1)]
+        return os.posix_spawn(
+            sys.executable, words, environment(), file_actions=streams, setpgroup=0
+        )
+
+
+_FRESH = "import sys; from treadle.tune.process import fresh; fresh(sys.argv[1], int(sys.argv[2]))"
+
+
+def fresh(place: str, parent: int) -> None:
+    """Be the process of a FreshChild: answer requests until there are no more; never return.
+
+    `place` is where the function is that gives what answers them, "module:function".
+    """
+    requests, answers = os.dup(0), os.dup(1)
+    os.dup2(2, 1)  # what a library prints is no answer
+    module, _, name = place.partition(":")
+    _child(getattr(importlib.import_module(module), name), requests, answers, parent)
 
 
 def _how(status: int | None) -> str:

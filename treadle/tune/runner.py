@@ -147,7 +147,12 @@ class Runner:
         """Let the runner make arguments and the right result of a task; return why it cannot."""
         if task in self._prepared or task in self._refused:
             return self._refused.get(task, "")
-        head, error = self._ask({"do": "prepare", "task": task}, b"", _REFERENCE_SECONDS)
+        try:
+            request, data = self._preparation(task)
+        except TreadleError as e:
+            self._refused[task] = e.problem
+            return e.problem
+        head, error = self._ask(request, data, _REFERENCE_SECONDS)
         error = error or str(head["error"])
         if error:
             self._refused[task] = error
@@ -160,7 +165,7 @@ class Runner:
         """Check and time a candidate of a task; `best` seconds are those of the best known."""
         if error := self.prepare(task):
             return Measured(error=f"{NO_REFERENCE}: {error}")
-        request = {"do": "measure", "task": task, "workspace": made.workspace, "best": best}
+        request = {"do": "measure", "task": task, "best": best, "kernels": self._said(task, [made])}
         head, error = self._ask(request, made.code, self.options.timeout)
         time.sleep(self.options.cooldown)
         if error:
@@ -175,8 +180,7 @@ class Runner:
             "do": "race",
             "task": task,
             "rounds": rounds,
-            "sizes": [len(m.code) for m in made],
-            "workspaces": [m.workspace for m in made],
+            "kernels": self._said(task, made),
         }
         code = b"".join(m.code for m in made)
         head, error = self._ask(request, code, self.options.timeout * (1 + len(made)))
@@ -184,12 +188,24 @@ class Runner:
             return [Measured(error=error) for _ in made]
         return [Measured(tuple(row["seconds"]), row["error"]) for row in head["rows"]]
 
+    def _started(self) -> Child:
+        """Return a process that measures."""
+        return Child(_serve(self.tasks, self.options))
+
+    def _preparation(self, task: int) -> tuple[dict[str, object], bytes]:
+        """Return the request that makes it ready for a task. Raises: what the reference raises."""
+        return {"do": "prepare", "task": task}, b""
+
+    def _said(self, task: int, made: Sequence[ObjectCode]) -> list[dict[str, object]]:
+        """Return what it must know of candidates in addition to their code."""
+        return [{"size": len(m.code), "workspace": m.workspace} for m in made]
+
     def _ask(
         self, request: dict[str, object], code: bytes, seconds: float
     ) -> tuple[dict[str, Any], str]:
         """Return the answer to a request and "", or why there is none."""
         if self._child is None:
-            self._child = Child(_serve(self.tasks, self.options))
+            self._child = self._started()
             self._prepared.clear()
         child = self._child
         child.send(packed(request, code), seconds)
@@ -206,7 +222,10 @@ class Runner:
                     self.close()
                     return {}, str(died)
                 if answer is not None:
-                    return unpacked(answer)[0], ""
+                    head = unpacked(answer)[0]
+                    if head.get("ends"):
+                        self.close()
+                    return head, ""
 
 
 # ---- in the child --------------------------------------------------------------------------------
@@ -264,7 +283,7 @@ def _answer(
         ready = prepared[number]
         if data["do"] == "race":
             return {"rows": _race(task, ready, data, code, options)}
-        kernel = task.loaded(code, data["workspace"])
+        kernel = task.loaded(code, data["kernels"][0]["workspace"])
         if error := _check(kernel, ready):
             return {"seconds": [], "error": error}
         seconds = figures_of(_timer(kernel, ready, options), options, float(data["best"]))
@@ -405,9 +424,9 @@ def _race(
 ) -> list[dict[str, object]]:
     kernels: list[LoadedKernel] = []
     start = 0
-    for size, workspace in zip(data["sizes"], data["workspaces"], strict=True):
-        kernels.append(task.loaded(code[start : start + size], workspace))
-        start += size
+    for row in data["kernels"]:
+        kernels.append(task.loaded(code[start : start + row["size"]], row["workspace"]))
+        start += row["size"]
     errors = [_check(k, ready) for k in kernels]
     timers = [_timer(k, ready, options) for k in kernels]
     rows = raced(timers, errors, int(data["rounds"]), options)

@@ -30,7 +30,7 @@ from treadle.build.records import Records
 from treadle.errors import TreadleError
 from treadle.settings import use
 from treadle.target.base import Target
-from treadle.target.host import host, usable_cores, why_not_here
+from treadle.target.host import host, usable_cores, why_not_measured
 from treadle.te.choice import choice_from_json
 from treadle.tune.executor import LocalExecutor, LocalWorkers, WorkOptions
 from treadle.tune.process import packed, read_message, unpacked, write_message
@@ -44,7 +44,7 @@ def why_unlike(target: Target) -> str:
     They hold where it is the CPU that the target names, with as much cache and enough cores.
     """
     here, cores = host(), usable_cores()
-    if (unfit := why_not_here(target)) is not None:
+    if (unfit := why_not_measured(target)) is not None:
         return unfit.problem
     if target.cpu != here.cpu:
         return f"its CPU is {here.cpu} and not {target.cpu}"

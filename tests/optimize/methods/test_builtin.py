@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import treadle
+from tests.gpus import H100
 from tests.optimize.cases import assert_same, constant, data, function, var
 from tests.optimize.methods.asked import asked
 from tests.targets import AVX2, AVX512, NEON
@@ -64,7 +65,7 @@ def forced(call: Call, target: Target) -> Iterator[tuple[str, Any]]:
             yield name, asked(call, target, Choices({call_text(call): name})).made
 
 
-@pytest.mark.parametrize("target", [AVX512, AVX2, NEON], ids=lambda t: t.cpu)
+@pytest.mark.parametrize("target", [AVX512, AVX2, NEON, H100], ids=lambda t: t.cpu)
 @pytest.mark.parametrize("seed", range(12))
 def test_every_method_that_applies_is_right(seed: int, target: Target) -> None:
     for call in random_calls(seed):
@@ -78,12 +79,21 @@ def test_the_random_calls_try_every_method_of_floats() -> None:
         (call.op, name)
         for seed in range(12)
         for call in random_calls(seed)
-        for name, c in asked(call, AVX512).candidates.items()
+        for target in (AVX512, H100)
+        for name, c in asked(call, target).candidates.items()
         if c.cycles is not None
     }
     others = {"bytes", "pairs", "scaled-weights", "widened"}
     wanted = {(m.operator, m.name) for m in BUILT_IN if m.name not in others}
     assert wanted <= tried
+
+
+def test_methods_are_of_their_families() -> None:
+    calls = [call for seed in range(12) for call in random_calls(seed)]
+    here = {n for c in calls for n, a in asked(c, H100).candidates.items() if a.cycles is not None}
+    assert here == {"plain", "staged"}
+    against = asked(calls[0], AVX512).candidates["staged"].reason
+    assert against == "it is for targets of the family gpu"
 
 
 @pytest.mark.parametrize("method", ["bytes", "pairs", "widened", "panels", "plain"])

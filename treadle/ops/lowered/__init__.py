@@ -24,6 +24,7 @@ from treadle.ops.lowered.gather_packed import gather_packed
 from treadle.ops.lowered.interleave_phases import interleave_phases
 from treadle.ops.lowered.matmul_blocks import dense_blocks
 from treadle.ops.lowered.matmul_strassen import dense_strassen, strassen_blocks
+from treadle.ops.lowered.staged import conv_staged, matmul_staged
 
 LOWERED = frozenset(
     {
@@ -32,6 +33,7 @@ LOWERED = frozenset(
         conv2d_winograd_dynamic_nchwc,
         conv2d_winograd_nchwc,
         conv_dot,
+        conv_staged,
         dense_blocks,
         dense_dot,
         dense_packed,
@@ -40,6 +42,7 @@ LOWERED = frozenset(
         gather_packed,
         grouped_conv2d_nchwc,
         interleave_phases,
+        matmul_staged,
         pack_nchwc,
         phased_conv_nchwc,
         reorder_nchwc,

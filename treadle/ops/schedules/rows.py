@@ -53,7 +53,7 @@ def schedule_rows(group: Group, target: Target, knobs: Knobs) -> bool:
     count = shared_rows(s, live, result)
     if (
         count == 0
-        or not _is_along_rows(s, live, count)
+        or not is_along_rows(s, live, count)
         or not _is_worth(live, result, count, target)
     ):
         return False
@@ -163,7 +163,7 @@ def _same_prefix(indices: tuple[ex.Expr, ...], axes: tuple[IterVar, ...]) -> int
     return count
 
 
-def _is_along_rows(s: Schedule, live: list[Stage], count: int) -> bool:
+def is_along_rows(s: Schedule, live: list[Stage], count: int) -> bool:
     """True when the finished reductions leave one value of a row, not one per column."""
     return all(
         size_of(x.op.outputs[0].shape[count:]) == 1

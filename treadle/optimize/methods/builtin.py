@@ -19,13 +19,14 @@ from treadle.optimize.methods.product_plain import product_plain
 from treadle.optimize.methods.product_small import product_bytes, product_pairs
 from treadle.optimize.methods.product_strassen import product_strassen
 from treadle.optimize.methods.product_widened import product_widened
+from treadle.optimize.methods.staged import conv_in_tiles, product_in_tiles
 from treadle.optimize.methods.transposed_by_phase import transposed_by_phase
 from treadle.optimize.methods.transposed_phases import transposed_phases
 from treadle.optimize.methods.transposed_plain import transposed_plain
 
 BUILT_IN: tuple[Method[Any], ...] = (
     *(conv_bytes, conv_pairs, conv_depthwise, conv_scaled, conv_direct, conv_grouped),
-    *(*conv_winograd, conv_strassen, conv_plain),
+    *(*conv_winograd, conv_strassen, conv_in_tiles, conv_plain),
     *(transposed_phases, transposed_by_phase, transposed_plain),
     *(
         product_bytes,
@@ -33,6 +34,7 @@ BUILT_IN: tuple[Method[Any], ...] = (
         product_panels,
         product_widened,
         product_strassen,
+        product_in_tiles,
         product_plain,
     ),
 )

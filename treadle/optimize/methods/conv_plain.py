@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
+from treadle.cost.gpu import element_cycles
 from treadle.dtype import bits
 from treadle.graph.nodes import Node
 from treadle.graph.types import known_sizes
@@ -41,6 +42,9 @@ def plain_shape(site: ConvSite) -> PlainConvShape:
 
 def _estimate(site: ConvSite) -> float:
     shape = plain_shape(site)
+    if site.target.gpu is not None:
+        elements = site.filters * shape.images * shape.rows * shape.columns
+        return element_cycles(elements, site.per_group * prod(site.kernel), site.target.gpu)
     if takes_pixels_alike(site):
         pixels = prod(known_sizes(site.data.shape[2:]))
         images = shape.images * shape.rows * shape.columns // pixels
@@ -70,4 +74,4 @@ def _build(site: ConvSite) -> Node | Flat:
     return Flat(conv.call(how, (pixels, weights), origin=site.origin))
 
 
-conv_plain = Method("plain", conv, always, _estimate, _build)
+conv_plain = Method("plain", conv, always, _estimate, _build, families=("cpu", "gpu"))

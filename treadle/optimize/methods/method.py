@@ -21,7 +21,7 @@ from treadle.optimize.blocked import Blocked, Flat, Values
 from treadle.optimize.methods.phases import Phased
 from treadle.optimize.methods.shared import Shared
 from treadle.passes import Candidate, decided
-from treadle.target.base import Target
+from treadle.target.base import Family, Target
 
 
 def _ignore(call: str, problem: str) -> None:
@@ -150,6 +150,8 @@ class Method(Generic[S]):
     have."""
     layout: str = "NCHW"
     """"NCHWc" where it runs on blocks of channels."""
+    families: tuple[Family, ...] = ("cpu",)
+    """The families of targets it is for: layouts and packed weights are made for their memory."""
 
 
 class MethodTable:
@@ -291,6 +293,9 @@ class _Answer(Generic[S]):
 
 
 def _ask(method: Method[S], site: S) -> _Answer[S]:
+    if site.target.family not in method.families:
+        families = " and ".join(method.families)
+        return _Answer(method, f"it is for targets of the family {families}")
     against = method.applies(site)
     if against is not None:
         return _Answer(method, against)

@@ -51,4 +51,5 @@ transposed_plain = Method(
     always,
     _estimate,
     TransposedSite.as_in_model,
+    families=("cpu", "gpu"),
 )

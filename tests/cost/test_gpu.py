@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What products cost on a GPU: the order of tiles and parts, not their cycles."""
+
+from __future__ import annotations
+
+import pytest
+
+from treadle.cost.gpu import (
+    PARTS,
+    TILES,
+    ProductTile,
+    element_cycles,
+    parted_cycles,
+    product_cycles,
+)
+from treadle.target.gpu_rows import GPUS
+
+H100 = GPUS["sm_90"].gpu
+
+
+def best_tile(rows: int, columns: int, steps: int) -> ProductTile:
+    return min(TILES, key=lambda t: product_cycles(1, rows, columns, steps, t, H100))
+
+
+def test_large_products_take_the_largest_tile() -> None:
+    assert best_tile(4096, 4096, 4096) == ProductTile(128, 128, 8, 8)
+
+
+def test_small_products_leave_tiles_for_all_multiprocessors() -> None:
+    large, small = best_tile(4096, 4096, 4096), best_tile(512, 512, 512)
+    assert small.rows * small.columns <= large.rows * large.columns / 4
+
+
+@pytest.mark.parametrize("tile", TILES)
+def test_tiles_are_whole_warps(tile: ProductTile) -> None:
+    assert tile.threads % H100.warp == 0
+    assert tile.threads <= H100.block_threads
+    assert tile.rows % (4 * tile.thread_rows) == 0
+    assert tile.columns % (8 * tile.thread_columns) == 0
+
+
+def best_parts(rows: int, columns: int, steps: int) -> int:
+    def cycles(parts: int) -> float:
+        return min(parted_cycles(1, rows, columns, steps, parts, t, H100) for t in TILES)
+
+    return min(PARTS, key=cycles)
+
+
+def test_steps_are_divided_where_results_are_few() -> None:
+    assert best_parts(4096, 4096, 4096) == 1
+    assert best_parts(64, 64, 8192) > 1
+    assert best_parts(64, 64, 16) == 1  # a second launch takes longer
+
+
+def test_no_product_is_cheaper_than_its_arithmetic() -> None:
+    rows = columns = steps = 2048
+    least = rows * columns * steps / (H100.lanes * H100.multiprocessors)
+    assert all(product_cycles(1, rows, columns, steps, t, H100) >= least for t in TILES)
+    assert element_cycles(rows * columns, steps, H100) > 2 * least

@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Let a block of threads fetch what its next step reads while this one is computed.
+
+before: for k in range(8):                    after: ahead = A[0 + t]
+            barrier()                                for k in range(8):
+            S[t] = A[k * 32 + t]                         barrier()
+            barrier()                                    S[t] = ahead
+            f(S)                                         barrier()
+                                                         if k + 1 < 8: ahead = A[(k + 1) * 32 + t]
+                                                         f(S)
+
+The loops are those of which a schedule says so, by the pragma `FETCH_AHEAD`. What is fetched waits
+in registers of the thread that stores it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from treadle.expr import nodes as ex
+from treadle.expr.nodes import Const, Expr, Load, int_value
+from treadle.expr.traversal import walk
+from treadle.limits import DEVICE_HELD
+from treadle.loop import nodes as lp
+from treadle.loop.nodes import Allocate, Barrier, Buffer, For, If, Let, PrimFunc, Seq, Stmt, Store
+
+FETCH_AHEAD = "fetch_ahead"
+
+
+def fetch_ahead(func: PrimFunc) -> PrimFunc:
+    """Return `func` with the loops changed whose schedule asks for it, where that can be."""
+    return func.with_body(_visit(func.body))
+
+
+def _visit(s: Stmt) -> Stmt:
+    is_asked = isinstance(s, For) and any(key == FETCH_AHEAD for key, _ in s.pragmas)
+    made = _ahead(s) if is_asked and isinstance(s, For) else None
+    return lp.map_children(s, _visit) if made is None else made
+
+
+def _ahead(loop: For) -> Stmt | None:
+    count = int_value(loop.extent)
+    if count is None or count < 2 or loop.kind != "serial":
+        return None
+    buffers, parts = _opened(loop.body)
+    places = [k for k, p in enumerate(parts) if isinstance(p, Barrier)]
+    if len(places) != 2 or places[0] != 0:
+        return None
+    fetches, rest = parts[1 : places[1]], parts[places[1] + 1 :]
+    shared = {id(b) for b in buffers}
+    held = [_Held.of(f, shared) for f in fetches]
+    if not all(held) or sum(h.size for h in held if h) > DEVICE_HELD:
+        return None
+    found = [h for h in held if h is not None]
+
+    def take(at: Expr) -> Stmt:
+        return lp.seq(*(lp.substitute(h.take, {loop.var: at}) for h in found))
+
+    following = If(loop.var + 1 < loop.extent, take(loop.var + 1))
+    body = lp.seq(Barrier(), *(h.put for h in found), Barrier(), following, *rest)
+    for buffer in reversed(buffers):
+        body = Allocate(buffer, body)
+    made = lp.seq(take(Const.of(0)), replace(loop, body=body, pragmas=()))
+    for h in reversed(found):
+        made = Allocate(h.buffer, made)
+    return made
+
+
+def _opened(body: Stmt) -> tuple[list[Buffer], list[Stmt]]:
+    """Return the shared buffers that a body makes, and its statements in order."""
+    buffers: list[Buffer] = []
+    parts: list[Stmt] = []
+    stack = [body]
+    while stack:
+        s = stack.pop()
+        if isinstance(s, Seq):
+            stack += reversed(s.stmts)
+        elif isinstance(s, Allocate) and s.buffer.scope == "shared":
+            buffers.append(s.buffer)
+            stack.append(s.body)
+        else:
+            parts.append(s)
+    return buffers, parts
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Held:
+    """A fetch in two: `take` puts what it reads into `buffer`, `put` stores that."""
+
+    buffer: Buffer
+    size: int
+    take: Stmt
+    put: Stmt
+
+    @staticmethod
+    def of(fetch: Stmt, shared: set[int]) -> _Held | None:
+        """Return a fetch in two; None where it is not copies from the device's memory."""
+        stores = [s for s in lp.walk_stmts(fetch) if isinstance(s, Store)]
+        targets = {id(s.buffer): s.buffer for s in stores if id(s.buffer) in shared}
+        if len(targets) != 1 or sum(id(s.buffer) in targets for s in stores) != 1:
+            return None
+        (target,) = targets.values()
+        splitter = _Splitter(target)
+        if not splitter.can_split(fetch, ()):
+            return None
+        made = Buffer(f"{target.name}.ahead", target.dtype, (Const.of(splitter.size),), "local")
+        return _Held(made, splitter.size, splitter.taken(fetch, made, ()),
+                     splitter.stored(fetch, made, ()))  # fmt: skip
+
+
+Loops = tuple[For, ...]
+
+
+@dataclass(slots=True)
+class _Splitter:
+    """Takes a fetch into `target` apart: what is loaded, and what is stored."""
+
+    target: Buffer
+    size: int = 1
+    own: set[int] = field(default_factory=set)
+    """The buffers that the fetch makes for itself."""
+
+    def can_split(self, s: Stmt, loops: Loops) -> bool:
+        """True where all is copies; counts the elements of a thread."""
+        if isinstance(s, For):
+            is_plain = s.kind in ("serial", "unrolled") and int_value(s.extent) is not None
+            return is_plain and self.can_split(s.body, (*loops, s))
+        if isinstance(s, Allocate):
+            self.own.add(id(s.buffer))
+            return s.buffer.scope == "local" and self.can_split(s.body, loops)
+        if isinstance(s, Store):
+            if s.buffer is self.target:
+                self.size = _count(loops) * s.value.lanes
+            return all(
+                n.source.scope in ("global", "workspace") or id(n.source) in self.own
+                for e in (*s.indices, s.value)
+                for n in walk(e)
+                if isinstance(n, Load) and isinstance(n.source, Buffer)
+            )
+        if isinstance(s, (Seq, If, Let)):
+            return all(self.can_split(x, loops) for x in lp.sub_stmts(s))
+        return False
+
+    def taken(self, s: Stmt, held: Buffer, loops: Loops) -> Stmt:
+        """Return the statement with stores into `held`."""
+        if isinstance(s, Store):
+            if s.buffer is not self.target:
+                return s
+            return Store(held, (_slot(loops, s.value.lanes),), s.value)
+        inner = (*loops, s) if isinstance(s, For) else loops
+        return lp.map_children(s, lambda x: self.taken(x, held, inner))
+
+    def stored(self, s: Stmt, held: Buffer, loops: Loops) -> Stmt:
+        """Return the statement with what `held` has in place of what was read."""
+        if isinstance(s, Store):
+            if s.buffer is not self.target:
+                return lp.seq()
+            return replace(s, value=ex.load(held, (_slot(loops, s.value.lanes),)))
+        if isinstance(s, Allocate):
+            return self.stored(s.body, held, loops)
+        inner = (*loops, s) if isinstance(s, For) else loops
+        made = lp.map_children(s, lambda x: self.stored(x, held, inner))
+        return lp.seq() if isinstance(made, For) and lp.is_empty(made.body) else made
+
+
+def _count(loops: Sequence[For]) -> int:
+    total = 1
+    for loop in loops:
+        total *= int_value(loop.extent) or 1
+    return total
+
+
+def _slot(loops: Loops, lanes: int) -> Expr:
+    """Return the place of an iteration of loops among all of them."""
+    at: Expr = Const.of(0)
+    for loop in loops:
+        at = at * loop.extent + loop.var
+    return at if lanes == 1 else ex.ramp(at * lanes, 1, lanes)
