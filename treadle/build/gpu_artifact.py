@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 from treadle.build.artifact import add_member, add_params
 from treadle.build.gpu_places import host_target
 from treadle.files import check_writable, replacing
-from treadle.runtime.gpu.artifact import FORMAT, MEMBER
+from treadle.runtime.artifact_file import GPU_MEMBER
+from treadle.runtime.gpu.artifact import FORMAT
 from treadle.runtime.kernel_files import kernel_table
 from treadle.runtime.toolchain import link_shared
 
@@ -48,10 +49,10 @@ def save_gpu_artifact(
     }
     text = json.dumps(head, separators=(",", ":")).encode()
     with replacing(path) as file:
-        add_member(file, MEMBER, text + b"\n" + b"".join(codes.values()))
+        add_member(file, GPU_MEMBER, text + b"\n" + b"".join(codes.values()))
         add_member(file, "mod.so", library)
         checksum = add_params(file, exe.memory.constants)
-        tail = {"hashes": {MEMBER: hashlib.sha256(text).hexdigest()}}
+        tail = {"hashes": {GPU_MEMBER: hashlib.sha256(text).hexdigest()}}
         tail["checksums"] = {"mod.params": checksum}
         add_member(file, "mod.json", json.dumps(tail).encode())
         file.write(bytes(1024))

@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from treadle.build.gpu_loaded import LoadedGpuExecutable
 from treadle.build.loaded import LoadedExecutable
-from treadle.runtime.artifact_file import ArtifactFile, Content
-from treadle.runtime.gpu.artifact import is_gpu_artifact
+from treadle.runtime.artifact_file import ArtifactFile, Content, is_gpu_artifact
+
+if TYPE_CHECKING:
+    from treadle.build.gpu_loaded import LoadedGpuExecutable
 
 _MAGIC_AT, _TAR_MAGIC = 257, b"ustar"
 _ELF_MAGIC = b"\x7fELF"
@@ -48,5 +50,7 @@ def load(
     """
     file = ArtifactFile(artifact)
     if is_gpu_artifact(file):
+        from treadle.build.gpu_loaded import LoadedGpuExecutable  # not needed to load for a CPU
+
         return LoadedGpuExecutable(file, verify=verify)
     return LoadedExecutable(file, verify=verify)

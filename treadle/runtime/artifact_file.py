@@ -11,7 +11,15 @@ from treadle.errors import ArtifactError, UsageError
 
 Content = bytes | bytearray | memoryview
 
+GPU_MEMBER = "mod.gpu"
+"""The member that the artifact of a model for a GPU begins with."""
 _PIECE = 1 << 20
+_NAME_BYTES = 100  # of the first member, where a tar begins
+
+
+def is_gpu_artifact(file: ArtifactFile) -> bool:
+    """True where an artifact begins with the code of a GPU."""
+    return os.pread(file.descriptor, _NAME_BYTES, 0).rstrip(b"\0") == GPU_MEMBER.encode()
 
 
 class ArtifactFile:

@@ -17,7 +17,7 @@ from treadle import dtype as dtypes
 from treadle.errors import ArtifactError, DeviceError, TreadleError
 from treadle.runtime import native
 from treadle.runtime.array import Device
-from treadle.runtime.artifact_file import ArtifactFile
+from treadle.runtime.artifact_file import GPU_MEMBER, ArtifactFile
 from treadle.runtime.gpu.code import GpuCode
 from treadle.runtime.gpu.devices import GpuDevice, facts_of, opened
 from treadle.runtime.gpu.executor import GpuExecutor
@@ -27,14 +27,7 @@ from treadle.runtime.module import LoadedKernel
 from treadle.runtime.signature import Signature
 from treadle.runtime.weights_file import MappedBytes, mapped_weights
 
-MEMBER, FORMAT = "mod.gpu", 1
-_BLOCK = tarfile.BLOCKSIZE
-
-
-def is_gpu_artifact(file: ArtifactFile) -> bool:
-    """True where an artifact begins with the code of a GPU."""
-    name = os.pread(file.descriptor, _BLOCK, 0)[:100].rstrip(b"\0")
-    return name == MEMBER.encode()
+FORMAT = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,22 +69,24 @@ def _read(file: ArtifactFile, verify: bool) -> GpuArtifact:
         stream.seek(0)
         with tarfile.open(fileobj=stream, mode="r:") as archive:
             members = {info.name: info for info in archive.getmembers()}
-            missing = [n for n in (MEMBER, "mod.so", "mod.params", "mod.json") if n not in members]
+            missing = [
+                n for n in (GPU_MEMBER, "mod.so", "mod.params", "mod.json") if n not in members
+            ]
             if missing:
                 raise ArtifactError(f"the artifact has no {missing[0]}")
             texts = {}
-            for name in (MEMBER, "mod.so", "mod.json"):
+            for name in (GPU_MEMBER, "mod.so", "mod.json"):
                 member = archive.extractfile(name)
                 texts[name] = b"" if member is None else member.read()
-    text, _, code = texts[MEMBER].partition(b"\n")
+    text, _, code = texts[GPU_MEMBER].partition(b"\n")
     tail, head = json.loads(texts["mod.json"]), json.loads(text)
     if head["format"] != FORMAT:
         raise ArtifactError(
             f"mod.gpu has format {head['format']}, this Treadle reads {FORMAT}",
             hint="compile the model again, or load it with the Treadle that wrote it",
         )
-    _compare(text, tail["hashes"][MEMBER], MEMBER)
-    _compare(code, head["hashes"]["code"], MEMBER)
+    _compare(text, tail["hashes"][GPU_MEMBER], GPU_MEMBER)
+    _compare(code, head["hashes"]["code"], GPU_MEMBER)
     _compare(texts["mod.so"], head["hashes"]["mod.so"], "mod.so")
     params = members["mod.params"]
     begin = params.offset_data
