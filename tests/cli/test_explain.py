@@ -153,7 +153,7 @@ def test_code_is_dumped_beside_the_artifact(
         assert word in output.with_name(f"{output.name}.{kind}").read_text()
     with pytest.raises(SystemExit):
         main([*words, "--dump-code", "ll,ptx"])
-    assert "'ptx' is none of relay, tir, ll, c, asm" in capsys.readouterr().err
+    assert "'ptx' is none of relay, tir, ll, c, cu, cl, asm" in capsys.readouterr().err
 
 
 @pytest.fixture
