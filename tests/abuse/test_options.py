@@ -58,7 +58,9 @@ def test_shapes_that_overflow(cli: Cli, tmp_path: Path) -> None:
 TARGETS = {
     "": "empty",
     "lvm": "did you mean llvm?",
-    "cuda": "not built yet",
+    "cuda -arch=sm_1": "sm_1",
+    "cuda -mcpu=haswell": "mcpu",
+    "metal": "not built yet",
     "llvm -mcpu=hasswell": "did you mean haswell?",
     "llvm -mattr=+avx3": "'avx3'",
     "llvm -mattr=avx2": "no sign",

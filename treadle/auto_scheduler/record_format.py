@@ -90,9 +90,12 @@ def outputs_of(scheduled: Scheduled) -> list[Operation]:
 def _target(text: str) -> Target:
     words = [w for w in text.split() if not w.startswith(("-link-params=", "-keys="))]
     try:
-        return parse_target(" ".join(words))
+        target = parse_target(" ".join(words))
     except TargetError as error:
         raise NoMeaning(f"the target {text:.80} is not known: {error.problem}") from None
+    if target.family != "cpu":
+        raise NoMeaning(f"there are no sketches for {target.kind}")
+    return target
 
 
 def _record(data: Mapping[str, object]) -> Record:

@@ -144,7 +144,7 @@ def infer_conv_pixels(attrs: ConvAttrs, x: Type, w: Type) -> TensorType:
 
 def _reference_pixels(attrs: ConvAttrs, x: np.ndarray, w: np.ndarray) -> np.ndarray:
     result = reference_conv(attrs, x, w)
-    return result.reshape(*result.shape[:2], -1)
+    return result.reshape(*result.shape[:2], prod(result.shape[2:]))
 
 
 def _compute_conv(attrs: ConvAttrs, x: te.Tensor, w: te.Tensor) -> list[te.Tensor]:
