@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.devices import ADD_ONE, has_nvrtc
 from tests.runtime.gpu.test_nvrtc import TEXT
 from treadle.errors import DeviceError, InternalError
+from treadle.settings import use
 from treadle.target import gpu_code, host
 from treadle.target.backend import CompileError, backend_of
 from treadle.target.host import why_not_here
@@ -18,15 +21,16 @@ needs_nvrtc = pytest.mark.skipif(not has_nvrtc(), reason="NVRTC is not installed
 
 @pytest.mark.opencl
 @needs_nvrtc
-def test_cuda_is_compiled_and_kept() -> None:
+def test_cuda_is_compiled_and_kept(tmp_path: Path) -> None:
     target, told = parse_target("cuda -arch=sm_90"), list[tuple[str, bool]]()
-    text = TEXT.replace("1.0f", "1.25f")  # that no other test compiles
+    text = TEXT.replace("1.0f", "1.25f")
 
     def on_done(name: str, is_cached: bool) -> None:
         told.append((name, is_cached))
 
-    first = gpu_code.compile_cuda([("add_one", text)], target, on_done)
-    assert gpu_code.compile_cuda([("add_one", text)], target, on_done) == first
+    with use(cache=tmp_path):
+        first = gpu_code.compile_cuda([("add_one", text)], target, on_done)
+        assert gpu_code.compile_cuda([("add_one", text)], target, on_done) == first
     assert first["add_one"].startswith(b"\x7fELF")
     assert told == [("add_one", False), ("add_one", True)]
     assert "NVRTC" in backend_of(target).describe()
