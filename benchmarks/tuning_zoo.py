@@ -35,7 +35,7 @@ from treadle.tune.options import TuneOptions
 from treadle.tune.runner import MeasureOptions
 from treadle.tune.settle import compared
 
-_SECONDS = 20.0
+_SECONDS = 12.0
 """How long a network runs with and without its records."""
 
 
