@@ -11,11 +11,10 @@ import shlex
 import subprocess
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
-from treadle.errors import InternalError, ToolchainError
+from treadle.errors import ToolchainError
 from treadle.expr.references import Instruction
 from treadle.loop.nodes import PrimFunc
 from treadle.lower.pipeline import source_lowering
@@ -26,9 +25,9 @@ from treadle.settings import get as get_settings
 from treadle.target.backend import Backend, CompileError, OnDone
 from treadle.target.base import Target
 from treadle.target.c_text import emit
-from treadle.target.cache import kernel_cache, object_cache_folder
-from treadle.target.host import host, usable_cores
+from treadle.target.host import host
 from treadle.target.loading import load_objects
+from treadle.target.text_compiler import compile_texts
 from treadle.te.intrinsics import Intrinsic
 
 JOB_SECONDS = 300.0
@@ -138,38 +137,11 @@ def _check(text: str, target: Target) -> None:
 def _compile(
     jobs: Iterable[tuple[str, str]], target: Target, on_done: OnDone | None
 ) -> dict[str, bytes]:
-    """Compile as many kernels at a time as the settings say, while the next are made."""
-    settings = get_settings()
-    store, version = kernel_cache(object_cache_folder()), _version(target)
+    """Compile kernels by the compiler for the target; see `Backend.compile`."""
     command = [*_compiler(target.triple), *_machine_flags(target)]
-    done: dict[str, bytes] = {}
-    waiting: dict[str, tuple[str, Future[bytes]]] = {}
-    with ThreadPoolExecutor(settings.compile_workers or usable_cores()) as pool:
-        for name, text in jobs:
-            kept = store.load(f"{version}\n{text}")
-            if kept is None:
-                waiting[name] = text, pool.submit(_run, command, text, "-c")
-                continue
-            done[name] = kept
-            if on_done is not None:
-                on_done(name, True)
-        for name, (text, result) in waiting.items():
-            done[name] = _result(name, result)
-            store.store(f"{version}\n{text}", done[name])
-            if on_done is not None:
-                on_done(name, False)
-    return done
-
-
-def _result(name: str, result: Future[bytes]) -> bytes:
-    try:
-        return result.result()
-    except CompileError as error:
-        raise InternalError(
-            f"kernel {name}: {error}",
-            at="compiling C",
-            hint="set TREADLE_DUMP to a folder to keep the source, and report it",
-        ) from error
+    return compile_texts(
+        jobs, _version(target), lambda text: _run(command, text, "-c"), "C", on_done
+    )
 
 
 def _assembly(texts: Mapping[str, str], target: Target) -> dict[str, str]:

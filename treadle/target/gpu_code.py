@@ -8,17 +8,14 @@ which the driver of a device compiles when it is loaded.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 
 from treadle.errors import DeviceError, InternalError
 from treadle.runtime.gpu import nvrtc
 from treadle.runtime.gpu.code import options_of
 from treadle.runtime.gpu.devices import facts_of, opened
-from treadle.settings import get as get_settings
 from treadle.target.backend import CompileError, LoadedCode, OnDone
 from treadle.target.base import Target
-from treadle.target.cache import kernel_cache, object_cache_folder
-from treadle.target.host import usable_cores
+from treadle.target.text_compiler import compile_texts
 
 # ---- CUDA ----------------------------------------------------------------------------------------
 
@@ -35,49 +32,22 @@ def describe_cuda() -> str:
 
 def check_cuda(text: str, target: Target) -> None:
     """Raise CompileError where a text does not compile."""
-    try:
-        nvrtc.compiled(text, target.cpu, options_of(text))
-    except nvrtc.CompilerRefusal as error:
-        raise CompileError(str(error)) from None
+    _compiled(text, target)
 
 
 def _compiled(text: str, target: Target) -> bytes:
-    return nvrtc.compiled(text, target.cpu, options_of(text))
+    try:
+        return nvrtc.compiled(text, target.cpu, options_of(text))
+    except nvrtc.CompilerRefusal as error:
+        raise CompileError(str(error)) from None
 
 
 def compile_cuda(
     jobs: Iterable[tuple[str, str]], target: Target, on_done: OnDone | None
 ) -> dict[str, bytes]:
-    """Compile kernels, some at a time, while the next texts are made; see `Backend.compile`."""
-    store, version = kernel_cache(object_cache_folder()), cuda_version(target)
-    done: dict[str, bytes] = {}
-    waiting: dict[str, tuple[str, Future[bytes]]] = {}
-    with ThreadPoolExecutor(get_settings().compile_workers or usable_cores()) as pool:
-        for name, text in jobs:
-            kept = store.load(f"{version}\n{text}")
-            if kept is None:
-                waiting[name] = text, pool.submit(_compiled, text, target)
-                continue
-            done[name] = kept
-            if on_done is not None:
-                on_done(name, True)
-        for name, (text, result) in waiting.items():
-            done[name] = _result(name, result)
-            store.store(f"{version}\n{text}", done[name])
-            if on_done is not None:
-                on_done(name, False)
-    return done
-
-
-def _result(name: str, result: Future[bytes]) -> bytes:
-    try:
-        return result.result()
-    except nvrtc.CompilerRefusal as error:
-        raise InternalError(
-            f"kernel {name}: {error}",
-            at="compiling CUDA",
-            hint="set TREADLE_DUMP to a folder to keep the source, and report it",
-        ) from error
+    """Compile kernels for an architecture; see `Backend.compile`."""
+    version = cuda_version(target)
+    return compile_texts(jobs, version, lambda text: _compiled(text, target), "CUDA", on_done)
 
 
 def ptx(texts: Mapping[str, str], target: Target) -> dict[str, str]:

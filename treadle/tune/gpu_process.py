@@ -19,7 +19,7 @@ from treadle.runtime.gpu.kernel import DeviceKernel
 from treadle.runtime.signature import Signature
 from treadle.tune.failures import WRONG
 from treadle.tune.process import Serve, packed, unpacked
-from treadle.tune.runner import MeasureOptions, Timer, figures_of, raced
+from treadle.tune.runner import MeasureOptions, Timer, drop_oldest, figures_of, raced
 
 _MOST_BYTES = 2 << 30
 """Of arguments and results that stay on the device, in addition to those of the task at hand."""
@@ -62,7 +62,7 @@ def _answer(ready: dict[int, _Ready], data: dict[str, Any], payload: bytes) -> d
     try:
         if data["do"] == "prepare":
             ready[data["task"]] = _prepared(data, payload)
-            return {"error": "", "dropped": _dropped(ready)}
+            return {"error": "", "dropped": drop_oldest(ready, _MOST_BYTES)}
         task = ready[data["task"]]
         kernels = list(_loaded(task, data["kernels"], payload))
         errors = [_check(k, task) for k in kernels]
@@ -122,16 +122,6 @@ def _poison(dtype: str, shape: tuple[int, ...]) -> np.ndarray:
     made = np.empty(shape, dtypes.to_numpy(dtype))
     made.reshape(-1).view(np.uint8)[:] = _POISON
     return made
-
-
-def _dropped(ready: dict[int, _Ready]) -> list[int]:
-    """Forget the oldest tasks until the others fit; return which."""
-    found: list[int] = []
-    while len(ready) > 1 and sum(r.nbytes for r in ready.values()) > _MOST_BYTES:
-        oldest = next(iter(ready))
-        del ready[oldest]
-        found.append(oldest)
-    return found
 
 
 def _loaded(

@@ -12,7 +12,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -231,6 +231,14 @@ class Runner:
 # ---- in the child --------------------------------------------------------------------------------
 
 
+class _HoldsBytes(Protocol):
+    @property
+    def nbytes(self) -> int: ...
+
+
+_Held = TypeVar("_Held", bound=_HoldsBytes)
+
+
 @dataclass(slots=True)
 class _Prepared:
     """Arguments of a task, inputs first, and the right outputs.
@@ -279,7 +287,7 @@ def _answer(
         if data["do"] == "prepare":
             prepared[number] = _prepare(task, options)
             wait_for_idle_threads()
-            return {"error": "", "dropped": _dropped(prepared)}
+            return {"error": "", "dropped": drop_oldest(prepared, _MOST_BYTES)}
         ready = prepared[number]
         if data["do"] == "race":
             return {"rows": _race(task, ready, data, code, options)}
@@ -339,10 +347,10 @@ def rotation_count(task: Task) -> int:
     return min(_MOST_COPIES, 2 + 2 * caches // size) if size else 0
 
 
-def _dropped(prepared: dict[int, _Prepared]) -> list[int]:
-    """Forget the oldest tasks until the others fit into what a runner may hold; return which."""
+def drop_oldest(prepared: dict[int, _Held], most: int) -> list[int]:
+    """Forget the oldest tasks until the others hold at most so many bytes; return which."""
     found: list[int] = []
-    while len(prepared) > 1 and sum(p.nbytes for p in prepared.values()) > _MOST_BYTES:
+    while len(prepared) > 1 and sum(p.nbytes for p in prepared.values()) > most:
         oldest = next(iter(prepared))
         del prepared[oldest]
         found.append(oldest)
