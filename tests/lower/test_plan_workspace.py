@@ -9,7 +9,7 @@ import pytest
 
 from treadle.dtype import itemsize
 from treadle.expr.conditions import all_of
-from treadle.expr.nodes import Const, Var, int_value, load
+from treadle.expr.nodes import Const, Var, binary, int_value, load, minimum
 from treadle.expr.simplify import simplify
 from treadle.expr.traversal import substitute
 from treadle.loop.nodes import Allocate, Buffer, For, If, PrimFunc, Stmt, Store, seq, shape_of
@@ -93,6 +93,48 @@ def test_a_case_that_does_not_run_takes_no_memory() -> None:
     for sizes, wanted in (((8, 3), 64), ((8, 4), 64), ((9, 0), 128), ((16, 9), 128), ((0, 0), 0)):
         known = dict(zip((n, m), map(Const.of, sizes), strict=True))
         assert int_value(simplify(substitute(total, known))) == wanted
+
+
+def sizes_of(planned: PrimFunc, known: dict[Var, int]) -> dict[str, int | None]:
+    """Return offsets, and the bytes of the workspace as "end", for sizes."""
+    constants = {v: Const.of(size) for v, size in known.items()}
+    found = {**offsets_of(planned), "end": planned.workspace_bytes}
+    return {
+        k: int_value(simplify(substitute(v + Const.of(0), constants))) for k, v in found.items()
+    }
+
+
+@pytest.mark.parametrize("op", ["eq", "ne", "lt", "ge"])
+def test_a_buffer_of_two_cases_has_one_place(op: str) -> None:
+    """As in the two bodies of a kernel whose broadcasts repeat nothing for most sizes."""
+    n, m = Var("n"), Var("m")
+    twice, other = Buffer("t", "float32", (n,), "workspace"), shared("u", 4)
+    narrow = Buffer("t", "float32", (minimum(n, m),), "workspace")
+    for then in (twice, narrow):
+        body = If(binary(op, n, m), Allocate(then, use(then)), Allocate(twice, use(twice)))
+        planned = plan_workspace(
+            PrimFunc("f", (OUT,), (n, m), Allocate(other, seq(use(other), body)))
+        )
+        for size, wanted in ((2, 64), (20, 128), (0, 0)):
+            for against in (size, size + 1):
+                places = sizes_of(planned, {n: size, m: against})
+                assert (places["u"], places["t"], places["end"]) == (0, 64, 64 + wanted)
+
+
+def test_a_buffer_of_a_case_of_fixed_size_has_room_there() -> None:
+    """Conditions may make its size a number in one of the cases."""
+    n = Var("n")
+    fixed, open_ = shared("t", 40), Buffer("t", "float32", (n * 40,), "workspace")
+    body = If(n <= 1, Allocate(fixed, use(fixed)), Allocate(open_, use(open_)))
+    planned = plan_workspace(PrimFunc("f", (OUT,), (n,), body))
+    assert sizes_of(planned, {n: 1}) == {"t": 0, "end": 192}
+    assert sizes_of(planned, {n: 2}) == {"t": 0, "end": 320}
+
+
+def test_a_buffer_allocated_twice_has_room_for_the_larger() -> None:
+    small, large = shared("t", 4), shared("t", 40)
+    planned = plan_workspace(kernel([], Allocate(small, use(small)), Allocate(large, use(large))))
+    assert (offsets_of(planned)["t"], planned.workspace_bytes) == (0, 192)
 
 
 @pytest.mark.parametrize("seed", range(60))

@@ -4,24 +4,27 @@
 Buffers whose lives do not overlap share memory; a life runs from the first to the last top-level
 statement that mentions the buffer. Placement is greedy by size (Pisarchyk and Lee, 2020). Buffers
 of symbolic size follow one after the other.
+
+Parts of the body may allocate the same buffer, known by its name: it has one place, of the size
+that the largest of them needs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from treadle.dtype import itemsize
 from treadle.expr import traversal
 from treadle.expr.conditions import as_number
 from treadle.expr.intervals import Interval
-from treadle.expr.nodes import Const, Expr, Var, int_value
+from treadle.expr.nodes import Const, Expr, Var, int_value, maximum
 from treadle.expr.simplify import Simplifier
 from treadle.expr.traversal import free_vars
 from treadle.loop import nodes as lp
 from treadle.loop.nodes import ALIGNMENT, Allocate, Buffer, If, Prefetch, PrimFunc, Seq, Stmt, Store
 
-_ONE: Expr = Const.of(1)
+_NOTHING: Expr = Const.of(0)
 
 
 @dataclass(slots=True)
@@ -31,6 +34,15 @@ class _Life:
     first: int
     last: int
     offset: int = 0
+
+    def joined(self, other: _Life) -> _Life:
+        """Return the life of a buffer that lives here and there."""
+        return _Life(
+            self.buffer,
+            max(self.nbytes, other.nbytes),
+            min(self.first, other.first),
+            max(self.last, other.last),
+        )
 
 
 def plan_workspace(func: PrimFunc) -> PrimFunc:
@@ -47,38 +59,54 @@ def plan_workspace(func: PrimFunc) -> PrimFunc:
     if not found:
         return func
     parts = body.stmts if isinstance(body, Seq) else (body,)
-    fixed = [b for b in found if int_value(b.shape[0]) is not None]
-    lives = [_life(b, parts, outermost=any(b is o for o in buffers)) for b in fixed]
-    total: int | Expr = _place(lives)
-    offsets: dict[str, int | Expr] = {life.buffer.name: life.offset for life in lives}
+    is_open = {b.name for b in found if int_value(b.shape[0]) is None}
+    lives: dict[str, _Life] = {}
+    for buffer in found:
+        if buffer.name not in is_open:
+            life = _life(buffer, parts, outermost=any(buffer is o for o in buffers))
+            lives[buffer.name] = life.joined(lives.get(buffer.name, life))
+    total: int | Expr = _place(list(lives.values()))
+    offsets: dict[str, int | Expr] = {name: life.offset for name, life in lives.items()}
     known = Simplifier({v: Interval(0, None) for v in func.sizes})
-    for buffer, share in _open_buffers(func.body, func.sizes):
-        offsets[buffer.name] = total
-        size = (buffer.shape[0] * itemsize(buffer.dtype) + (ALIGNMENT - 1)) // ALIGNMENT * ALIGNMENT
-        total = known.run(size * share + total)
+    for name, nbytes in _needs(func.body, is_open, func.sizes).items():
+        offsets[name] = total
+        total = known.run(nbytes + total)
     attrs = {**func.attrs, "workspace_offsets": offsets}
     return replace(func, workspace_bytes=total, attrs=attrs)
 
 
-def _open_buffers(
-    stmt: Stmt, sizes: Collection[Var], share: Expr = _ONE
-) -> Iterator[tuple[Buffer, Expr]]:
-    """Yield the buffers of symbolic size with 1 where they are needed, 0 for sizes that do not.
+def _needs(stmt: Stmt, names: Collection[str], sizes: Collection[Var]) -> dict[str, Expr]:
+    """Return how many bytes the buffers of these names need, whole multiples of the alignment.
 
     A buffer of one of the cases of a kernel takes no memory where another one runs.
     """
     if isinstance(stmt, If):
         truth = as_number(stmt.cond) if all(v in sizes for v in free_vars(stmt.cond)) else None
-        yield from _open_buffers(stmt.then, sizes, share if truth is None else share * truth)
-        if stmt.orelse is not None:
-            rest = share if truth is None else share * (1 - truth)
-            yield from _open_buffers(stmt.orelse, sizes, rest)
-        return
-    made = stmt.buffer if isinstance(stmt, Allocate) else None
-    if made is not None and made.scope == "workspace" and int_value(made.shape[0]) is None:
-        yield made, share
+        then = _needs(stmt.then, names, sizes)
+        other = {} if stmt.orelse is None else _needs(stmt.orelse, names, sizes)
+        return {
+            name: _either(truth, then.get(name, _NOTHING), other.get(name, _NOTHING))
+            for name in {**then, **other}
+        }
+    found: dict[str, Expr] = {}
+    if isinstance(stmt, Allocate) and stmt.buffer.name in names:
+        found[stmt.buffer.name] = _rounded(stmt.buffer)
     for child in lp.sub_stmts(stmt):
-        yield from _open_buffers(child, sizes, share)
+        for name, nbytes in _needs(child, names, sizes).items():
+            found[name] = _either(None, nbytes, found.get(name, nbytes))
+    return found
+
+
+def _rounded(buffer: Buffer) -> Expr:
+    nbytes = buffer.shape[0] * itemsize(buffer.dtype)
+    return (nbytes + (ALIGNMENT - 1)) // ALIGNMENT * ALIGNMENT
+
+
+def _either(truth: Expr | None, then: Expr, other: Expr) -> Expr:
+    """Return one of two by a condition that is 1 or 0; the larger where it is not known."""
+    if then is other:
+        return then
+    return maximum(then, other) if truth is None else then * truth + other * (1 - truth)
 
 
 def _outermost(body: Stmt) -> tuple[list[Buffer], Stmt]:
