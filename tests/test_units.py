@@ -78,7 +78,6 @@ MARKS = {
 POLICY = {
     "optimize/methods/conv_strassen.py": {"_WORTHWHILE"},
     "optimize/methods/conv_winograd.py": {"_WORTHWHILE"},
-    "optimize/methods/growth.py": {"PART_SAVED"},
     "optimize/methods/product_strassen.py": {"_WORTHWHILE"},
 }
 """How much time must be gained for larger rounding errors and for more memory: parts of it."""

@@ -201,5 +201,5 @@ DEFERRED_BYTES = 1 << 20
 """Bytes of weights from which scaled ones are made again where they are packed, not kept
 meanwhile."""
 
-FREE_GROWTH_BYTES = 8 << 20
-"""Bytes by which the weights of any model may grow: a process needs as much for itself."""
+FREE_GROWTH_BYTES = 512 << 10
+"""Bytes by which the weights of any model may grow: few beside the images of a small one."""

@@ -111,6 +111,20 @@ def test_tiles_share_a_panel_evenly(tiles: int | None, place: str) -> None:
     assert f"prefetch(W[(p + 1), 0, {place}])" in text
 
 
+@pytest.mark.parametrize(("tiles", "place"), [(16, "((i * 40) + k_1)"), (1, "(k_1 * 16)")])
+def test_rows_of_what_a_stage_is_made_of_are_fetched_whole(tiles: int, place: str) -> None:
+    """D is made of a row of W, where C needs it."""
+    w, data = te.placeholder((6, 4, 40, 4), name="W"), te.placeholder((tiles, 40), name="A")
+    d = te.compute((6, 40), lambda p, k: w[p, 0, k, 0] + w[p, 3, k, 3], name="D")
+    k = te.reduce_axis((0, 40), "k")
+    c = te.compute((6, tiles), lambda p, i: te.sum(d[p, k] * data[i, k], axis=k), name="C")
+    s = te.create_schedule(c.op)
+    p, i = s[c].op.axis  # type: ignore[union-attr]
+    s[d].compute_at(s[c], p)
+    s[c].prefetch_panel(w, k, [p], tiles=[([i], 1)])
+    assert f"prefetch(W[(p + 1), 0, 0, {place}])" in str(treadle.lower(s, [w, data, c]))
+
+
 def test_what_is_not_made_of_panels_is_not_fetched() -> None:
     weights, data = te.placeholder((40, 96), name="W"), te.placeholder((40,), name="A")
     k = te.reduce_axis((0, 40), "k")

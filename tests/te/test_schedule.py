@@ -494,6 +494,10 @@ def prefetch_panel_along_nothing(e: Example) -> None:
     e.stage.prefetch_panel(e.args[0], e.j, [])
 
 
+def prefetch_panel_of_what_is_not_read(e: Example) -> None:
+    e.stage.prefetch_panel(e.args[1], e.j, [e.i])
+
+
 def prefetch_panel_of_no_step(e: Example) -> None:
     e.stage.prefetch_panel(e.args[0], e.j, [e.i], step=0)
 
@@ -576,6 +580,8 @@ ERRORS: dict[Callable[[Example], None], str] = {
     prefetch_panel_along_a_part: "prefetch_panel: i.outer is no axis of C"
     "\n  at    schedule of stage C",
     prefetch_panel_along_nothing: "prefetch_panel of A names no axis along which tiles follow"
+    "\n  at    schedule of stage C",
+    prefetch_panel_of_what_is_not_read: "prefetch_panel: C does not read C"
     "\n  at    schedule of stage C",
     prefetch_panel_of_no_step: "prefetch_panel of A: steps and tiles have a length of 1 or more"
     "\n  at    schedule of stage C",

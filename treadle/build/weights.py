@@ -46,5 +46,7 @@ def _share(call: g.Call) -> Fraction | None:
     if call.op in (conv2d_strassen_nchwc, dense_strassen):
         return _STRASSEN
     if call.op is conv2d_winograd_nchwc and isinstance(call.attrs, WinogradAttrs):
+        if call.attrs.plain_weights:
+            return None
         return Fraction(_TAPS, (call.attrs.points * call.attrs.stride) ** 2)
     return None

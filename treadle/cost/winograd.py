@@ -13,6 +13,7 @@ from math import ceil
 
 from treadle.cost.forks import fork_cycles, unevenness
 from treadle.cost.memory import (
+    filled_bytes,
     kept_bytes,
     level_cycles,
     local_bytes,
@@ -26,6 +27,12 @@ from treadle.target.base import Target
 
 _OPERATIONS = {3: 5, 4: 6, 5: 3, 6: 4}
 """Of a transform, per vector of V or M, by points along an axis."""
+_FILTER_OPERATIONS = 3
+"""Of the transform of weights, per vector at a point: columns of taps, and a row of points."""
+_FILTER_MOVES = 2.6
+"""How often a vector at a point that level 1 does not hold moves to or from level 2."""
+_TAPS = 9
+"""Weights of a window."""
 _MOVES = {3: 0.0, 4: 0.0, 5: 1.5, 6: 1.5}
 """How often a transform moves a vector of V or M to or from level 2, by points along an axis: the
 25 or 36 values of a tile do not stay in registers as 16 do, nor those of a row of tiles in level 1.
@@ -36,6 +43,8 @@ _SEEN_WEIGHTS = 0.08
 """The share of the time of reading weights again from level 3 that multiplications do not hide."""
 _SHARED_ROOM = 4
 """How many times a core's level 2 V may take where the cores read it from level 3."""
+_ROOM_APART = 8
+"""How many times a core's level 2 weights may take that a run transforms before all groups."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +53,8 @@ class WinogradShape:
 
     Tiles of `dilations` phases interleave, down and across. A `stride` takes the image apart into
     several, whose channels all count as `inputs`; the last `unused` of each are not multiplied.
-    Channels are those of all `groups`. An element has `itemsize` bytes.
+    Channels are those of all `groups`. `plain_weights` are transformed by each run. An element has
+    `itemsize` bytes.
     """
 
     tile: int
@@ -58,6 +68,7 @@ class WinogradShape:
     stride: int = 1
     unused: int = 0
     groups: int = 1
+    plain_weights: bool = False
     itemsize: int = 4
 
     @property
@@ -90,8 +101,12 @@ class WinogradShape:
 
     @property
     def weight_bytes(self) -> int:
-        """The transformed weights."""
+        """The weights at all points."""
         return self.itemsize * self.points * self.reduced * self.outputs
+
+    def row_bytes(self, vectors: int) -> int:
+        """The weights of a panel of so many vectors at a row of points."""
+        return self.itemsize * self.side * self.reduced * vectors * self.block
 
     def v_bytes(self, tiles: int) -> int:
         """The transformed inputs of some tiles."""
@@ -102,13 +117,15 @@ class WinogradShape:
 class Grouping:
     """Tiles that are transformed together: `rows` of `columns`; whether threads share panels.
 
-    Tiles of sums in registers go on from one row to the next where rows are `joint`.
+    Tiles of sums in registers go on from one row to the next where rows are `joint`. Plain weights
+    are transformed before all groups where they are `apart`, else for each group.
     """
 
     rows: int
     columns: int
     by_panel: bool
     joint: bool = True
+    apart: bool = False
 
     @property
     def runs(self) -> tuple[int, int]:
@@ -126,6 +143,16 @@ def fits_group(shape: WinogradShape, target: Target, group: Grouping) -> bool:
         shape.v_bytes(tiles) <= (_SHARED_ROOM * target.l2_bytes if group.by_panel else local)
         and products <= local
     )
+
+
+def fits_weights(shape: WinogradShape, target: Target, vectors: int) -> bool:
+    """True when what a run makes of plain weights stays in level 2, beside V and the products."""
+    return shape.row_bytes(vectors) <= local_bytes(target)
+
+
+def fits_apart(shape: WinogradShape, target: Target) -> bool:
+    """True when all that a run makes of plain weights stays in the caches."""
+    return shape.plain_weights and shape.weight_bytes <= _ROOM_APART * target.l2_bytes
 
 
 def winograd_cycles(
@@ -150,6 +177,8 @@ def cycles_of_tiles(
     # Every core reads all of V, of which the others have made most.
     handed_on = groups * (target.cores - 1) * remote_cycles(v_bytes, target) if by_panel else 0.0
     forks = (2 * groups if by_panel else 1) * fork_cycles(target)
+    if group.apart:
+        forks += fork_cycles(target)
 
     def cycles(registers: Tile) -> float:
         work = of_groups(registers)
@@ -172,6 +201,8 @@ def _cycles_of_groups(
     vectors, tiles = shape.outputs // shape.block, group.rows * group.columns
     runs, length = group.runs
     sums, weights = shape.products, shape.weight_bytes
+    if shape.plain_weights and not group.apart:
+        weights = weights * _TAPS // shape.points
     times = groups if weights > kept_bytes(target, 2) else 1
     speed = memory_bytes_per_cycle(target) if times == 1 else shared_bytes_per_cycle(target)
     seen = 0.0
@@ -181,6 +212,7 @@ def _cycles_of_groups(
     transforms = fma_cycles(touched * _OPERATIONS[shape.side], target)
     moved = _MOVES[shape.side] * touched * target.vector_bytes
     transforms += level_cycles(moved, 2, target)
+    of_weights = _filter_cycles(shape, target, group, groups, width)
     wait_of = _weight_waits(shape, target, tiles, width)
 
     def cycles(registers: Tile) -> float:
@@ -188,7 +220,29 @@ def _cycles_of_groups(
         steps = runs * tile_set_cycles(length, vectors, registers, width, target, wait)
         products = sums * steps
         waits = times * max(0.0, weights / speed - products) + seen
-        return groups * (products + transforms) + waits
+        return groups * (products + transforms) + waits + of_weights(registers)
+
+    return cycles
+
+
+def _filter_cycles(
+    shape: WinogradShape, target: Target, group: Grouping, groups: int, width: int
+) -> Callable[[Tile], float]:
+    """Return, of a register tile, the cycles of transforming weights in all groups.
+
+    Where level 1 does not hold a panel's row of points, each vector written comes from level 2 and
+    goes back, and is read from there.
+    """
+    if not shape.plain_weights:
+        return lambda _: 0.0
+    made = shape.points * shape.reduced * shape.outputs / shape.block * width
+    work, moved = fma_cycles(made * _FILTER_OPERATIONS, target), made * target.vector_bytes
+    times, kept = 1 if group.apart else groups, filled_bytes(target, 1)
+
+    def cycles(registers: Tile) -> float:
+        stays = not group.apart and shape.row_bytes(registers.vectors) <= kept
+        moves = 1 if stays else _FILTER_MOVES
+        return times * (work + level_cycles(moves * moved, 2, target))
 
     return cycles
 

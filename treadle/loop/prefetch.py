@@ -75,7 +75,11 @@ def _panel(stage: Stage, panel: Panel, box: Box, memory: Memory, known: Simplifi
             done[d][index] = _defined(at, known)
         return done[d][index]
 
-    for read in dict.fromkeys(memory.reads(stage, source)):
+    reads = dict.fromkeys(memory.reads(stage, source))
+    if not reads:
+        for place in _share_of_rows(stage, panel, tile, count, box, memory):
+            made.append(Prefetch(buffer, tuple(starmap(element, enumerate(place)))))
+    for read in reads:
         if any(map(reads_memory, read)):  # past the end nothing says where the next tile reads
             continue
         for place in _shares(stage, panel, read, tile, count, box, memory, known):
@@ -146,9 +150,8 @@ def _shares(
     if side is None and not any(_uses(i, panel.ahead) for i in read[:inner]):
         return []  # not made of panels: what the next tile reads lies between what this one does
     if side is None:
-        steps = [a for a in op.reduce_axis if int_value(box[a].extent) == 1]
-        line = memory.line_of(panel.tensor.dtype)
-        return _part_of_run(panel.tensor, place[:inner], steps, tile, count, line)
+        elements = prod(int_value(d) or 0 for d in shape[inner:])
+        return _part_of_run(stage, panel.tensor, place[:inner], elements, tile, count, box, memory)
     share = -(-apart[side] // (count or TILES_OF_PANEL))
     chosen = [ex.minimum(tile * share + k, apart[side] - 1) for k in range(share)]
     zeros = [ZERO] * (len(place) - 1)
@@ -159,26 +162,43 @@ def _shares(
     ]
 
 
+def _share_of_rows(
+    stage: Stage, panel: Panel, tile: Expr, count: int, box: Box, memory: Memory
+) -> list[tuple[Expr, ...]]:
+    """Return the part of the next rows of a tensor that one iteration of a tile fetches."""
+    if len(panel.ahead) != 1:
+        return []
+    [axis] = panel.ahead
+    rows = int_value(box[axis].extent) or 0
+    elements = rows * prod(int_value(d) or 0 for d in panel.tensor.shape[1:])
+    at = (axis + panel.step,)
+    return _part_of_run(stage, panel.tensor, at, elements, tile, count, box, memory)
+
+
 def _part_of_run(
+    stage: Stage,
     tensor: Tensor,
     place: Sequence[Expr],
-    axes: Sequence[IterVar],
+    elements: int,
     tile: Expr,
     count: int,
-    line: int,
+    box: Box,
+    memory: Memory,
 ) -> list[tuple[Expr, ...]]:
-    """Return the part of the one run of memory that this iteration of this tile fetches.
+    """Return the part of one run of so much memory that this iteration of this tile fetches.
 
-    `axes` are those of the reduction whose loops are open. None where that is more than a `line`:
-    a panel is used about as fast as memory gives it then, and fetching some steps ahead is enough.
+    None where that is more than a line: a panel is used about as fast as memory gives it then, and
+    fetching some steps ahead is enough.
     """
-    elements = prod(int_value(d) or 0 for d in tensor.shape[len(place) :])
+    op = stage.op
+    assert isinstance(op, ComputeOp)
+    axes = [a for a in op.reduce_axis if int_value(box[a].extent) == 1]  # whose loops are open
     steps = prod(int_value(a.extent) or 0 for a in axes)
     if not elements or not steps or not axes:
         return []
-    width = elements // steps
+    width = -(-elements // steps)
     part = -(-width // (count or TILES_OF_PANEL))
-    if part > line:
+    if part > memory.line_of(tensor.dtype):
         return []
     at = (ex.minimum(tile, width // part) * steps + position(axes)) * part
     return [(*place, *[ZERO] * (tensor.ndim - len(place) - 1), at)]

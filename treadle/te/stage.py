@@ -187,6 +187,10 @@ class Stage:
         by panel. Only a hint: what is fetched past the end does no harm, and nothing is fetched of
         a stage that is computed at a loop and not complete.
 
+        A tensor that this stage does not read, but one that it reads is made of, is fetched whole
+        rows at a time, by the same shares: those that are `step` further along `ahead`, the one
+        axis that counts rows of the tensor.
+
         before: for n: for m: for k: C[m, n] += A[m, k] * B[n, k, 0]
         after:  for n: for m: for k: prefetch(B[n + step, 0, ...]); C[m, n] += A[m, k] * B[n, k, 0]
         """

@@ -27,6 +27,9 @@ from treadle.optimize.methods.builtin import BUILT_IN
 from treadle.optimize.methods.method import Choices
 from treadle.target.base import Target
 
+SEEDS = (*range(12), 16, 24)
+"""Of random calls; the last ones have 3x3 windows that move by 1."""
+
 
 def random_calls(seed: int) -> Iterator[Call]:
     """Yield convolutions, one of them 1x1, a transposed one and a product of random sizes."""
@@ -66,7 +69,7 @@ def forced(call: Call, target: Target) -> Iterator[tuple[str, Any]]:
 
 
 @pytest.mark.parametrize("target", [AVX512, AVX2, NEON, H100], ids=lambda t: t.cpu)
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_every_method_that_applies_is_right(seed: int, target: Target) -> None:
     for call in random_calls(seed):
         before = function(call, params=[call.args[0]])  # type: ignore[list-item]
@@ -77,7 +80,7 @@ def test_every_method_that_applies_is_right(seed: int, target: Target) -> None:
 def test_the_random_calls_try_every_method_of_floats() -> None:
     tried = {
         (call.op, name)
-        for seed in range(12)
+        for seed in SEEDS
         for call in random_calls(seed)
         for target in (AVX512, H100)
         for name, c in asked(call, target).candidates.items()
@@ -89,7 +92,7 @@ def test_the_random_calls_try_every_method_of_floats() -> None:
 
 
 def test_methods_are_of_their_families() -> None:
-    calls = [call for seed in range(12) for call in random_calls(seed)]
+    calls = [call for seed in SEEDS for call in random_calls(seed)]
     here = {n for c in calls for n, a in asked(c, H100).candidates.items() if a.cycles is not None}
     assert here == {"plain", "staged"}
     against = asked(calls[0], AVX512).candidates["staged"].reason

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -20,12 +21,18 @@ from treadle.ops import elementwise as ew
 from treadle.ops.conv import conv
 from treadle.ops.lowered.channel_blocks import pack_nchwc, unpack_nchwc
 from treadle.ops.movement import pad
-from treadle.optimize.methods import conv_strassen, growth
+from treadle.optimize.methods import conv_strassen
 from treadle.optimize.methods.conv_strassen import PointwiseShape, plan_pointwise
 from treadle.settings import use
 
 LARGE = PointwiseShape(1, 32, 32, 48, 48, 16)
 RNG = np.random.default_rng(0)
+
+
+@pytest.fixture(autouse=True)
+def _weights_may_grow() -> Iterator[None]:
+    with use(weight_growth=4):
+        yield
 
 
 def weights(outputs: int, inputs: int) -> np.ndarray:
@@ -126,14 +133,12 @@ def test_it_can_be_forbidden() -> None:
         assert asked_of(weights(768, 768)).against("strassen") == "it is switched off"
 
 
-def test_weights_grow_only_so_far_and_channels_must_be_even(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_weights_grow_only_so_far_and_channels_must_be_even() -> None:
     w = weights(768, 768)
     w[:, 9] *= 1e5
     assert "lose digits" in asked_of(w).against("strassen")
-    monkeypatch.setattr(growth, "FREE_GROWTH_BYTES", 1 << 20)
-    found = asked_of(weights(768, 768))
+    with use(weight_growth=0.5):
+        found = asked_of(weights(768, 768))
     assert found.choice == "direct"
     assert "grow too much" in found.against("strassen")
 

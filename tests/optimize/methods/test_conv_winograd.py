@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -26,6 +26,12 @@ from treadle.settings import use
 
 TARGET = replace(AVX512, cores=1)
 SAME = ConvAttrs(pads_before=(1, 1), pads_after=(1, 1))
+
+
+@pytest.fixture(autouse=True)
+def _weights_may_grow() -> Iterator[None]:
+    with use(weight_growth=4):
+        yield
 
 
 def _asked(

@@ -34,11 +34,11 @@ def product(rows: int) -> Call:
     return matmul(var(f"x{rows}", rows, SIZE), Constant.of(w), origin=f"product{rows}")
 
 
-def convolution(channels: int, size: int) -> Call:
+def convolution(channels: int, size: int, strides: tuple[int, int] = (1, 1)) -> Call:
     random = np.random.default_rng(channels)
     w = random.standard_normal((channels, channels, 3, 3)).astype(np.float32)
-    pads = {"pads_before": (1, 1), "pads_after": (1, 1)}
-    return conv(var("x", 1, channels, size, size), Constant.of(w), **pads)
+    how = {"pads_before": (1, 1), "pads_after": (1, 1), "strides": strides}
+    return conv(var("x", 1, channels, size, size), Constant.of(w), **how)
 
 
 def made_of(*calls: Call, choices: Choices = NO_CHOICES) -> list[Call]:
@@ -55,9 +55,9 @@ def rows_by_strassen(*calls: Call, choices: Choices = NO_CHOICES) -> list[int]:
     return sorted(a.m for a in found if isinstance(a, DenseStrassenAttrs))
 
 
-def tiles(*calls: Call) -> list[int]:
-    """Return the tiles of convolutions that Winograd's filtering computes."""
-    return [n.attrs.tile for n in made_of(*calls) if isinstance(n.attrs, WinogradAttrs)]
+def filtering(call: Call) -> list[WinogradAttrs]:
+    """Return how Winograd's filtering computes a convolution; nothing where it does not."""
+    return [n.attrs for n in made_of(call) if isinstance(n.attrs, WinogradAttrs)]
 
 
 def test_weights_grow_up_to_a_share_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,7 +68,7 @@ def test_weights_grow_up_to_a_share_of_the_model(monkeypatch: pytest.MonkeyPatch
             assert len(rows_by_strassen(*calls)) == count
 
 
-def test_any_model_may_grow_by_a_few_megabytes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_any_model_may_grow_by_a_little(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(growth, "FREE_GROWTH_BYTES", ADDED)
     assert rows_by_strassen(product(256)) == [256]
     with use(weight_growth=0):
@@ -81,22 +81,22 @@ def test_what_a_byte_saves_most_for_comes_first(monkeypatch: pytest.MonkeyPatch)
     assert rows_by_strassen(few, many) == rows_by_strassen(many, few) == [768]
 
 
-def test_what_pays_for_itself_grows_beyond(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_that_each_run_transforms_add_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the weights of all points would be too much, those of the window are taken as such."""
     monkeypatch.setattr(growth, "FREE_GROWTH_BYTES", 0)
-    with use(weight_growth=1e-9):
-        for part, found in ((2.0, []), (0.5, [2]), (0.1, [4])):
-            monkeypatch.setattr(growth, "PART_SAVED", part)
-            assert tiles(convolution(64, 56)) == found
+    for share, is_plain in ((0.1, True), (3, False)):
+        with use(weight_growth=share):
+            [how] = filtering(convolution(64, 56))
+        assert (how.tile, how.plain_weights) == (4, is_plain)
 
 
 def test_smaller_tiles_take_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    """F(2x2) has 16/9 of the weights, F(4x4) 36/9."""
-    call = convolution(64, 56)
-    held = 4 * 64 * 64 * 9
-    monkeypatch.setattr(growth, "PART_SAVED", float("inf"))
-    for bytes_, tile in ((held * 27 // 9, 4), (held * 7 // 9, 2)):
+    """With a stride F(2x2) has 36/9 of the weights, F(4x4) 100/9, and no run transforms them."""
+    call = convolution(128, 56, (2, 2))
+    held = 4 * 128 * 128 * 9
+    for bytes_, tiles in ((held * 91 // 9, [4]), (held * 27 // 9, [2]), (held * 26 // 9, [])):
         monkeypatch.setattr(growth, "FREE_GROWTH_BYTES", bytes_)
-        assert tiles(call) == [tile]
+        assert [how.tile for how in filtering(call)] == tiles
 
 
 def test_who_names_a_method_accepts_its_weights(monkeypatch: pytest.MonkeyPatch) -> None:

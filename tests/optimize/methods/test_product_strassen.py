@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -18,7 +19,6 @@ from treadle.graph.nodes import Call, Constant, Module, Var
 from treadle.ops import elementwise as ew
 from treadle.ops.lowered.matmul_strassen import dense_strassen, strassen_blocks
 from treadle.ops.matmul import matmul
-from treadle.optimize.methods import growth
 from treadle.optimize.methods.product import extra_bytes
 from treadle.optimize.methods.strassen_weights import (
     are_rows_even,
@@ -33,6 +33,12 @@ from treadle.target.parse import parse_target
 LARGE = (1, 128, 3072, 768)
 """Matrices, rows, columns, steps."""
 RNG = np.random.default_rng(0)
+
+
+@pytest.fixture(autouse=True)
+def _weights_may_grow() -> Iterator[None]:
+    with use(weight_growth=4):
+        yield
 
 
 def weights(k: int, n: int) -> np.ndarray:
@@ -161,10 +167,11 @@ def test_products_of_the_same_values_share_their_sums() -> None:
     assert made["dense_strassen"] == 3
 
 
-def test_weights_grow_only_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(growth, "FREE_GROWTH_BYTES", extra_bytes(512, 2048) * 5 // 2)
+def test_weights_grow_only_so_far() -> None:
     x = var("x", 128, 512)
-    made = laid_out(*(matmul(x, Constant.of(weights(512, 2048))) for _ in range(3)), x=x)
+    products = [matmul(x, Constant.of(weights(512, 2048))) for _ in range(3)]
+    with use(weight_growth=extra_bytes(512, 2048) * 2.5 / (3 * 4 * 512 * 2048)):
+        made = laid_out(*products, x=x)
     assert made["dense_strassen"] == 2
     assert made["dense_packed"] == 1
 

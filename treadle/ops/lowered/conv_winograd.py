@@ -18,12 +18,16 @@ taps, or fewer, are summed without a stride: (2 m + 1)^2 products instead of 9 m
 al., "DWM: A Decomposable Winograd Method for Convolution Acceleration", AAAI 2020). All four are
 summed before the one transform back. Odd images meet one tap of two: their products at infinity
 are zeros and left out.
+
+The weights at all points, u, are made when a model is compiled, or by each run: from the weights of
+the window, of which there are up to four times fewer to store and to read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 
@@ -40,6 +44,8 @@ from treadle.ops.example_numbers import uniform
 from treadle.ops.numeric import element_at
 from treadle.ops.schedules.winograd import schedule_winograd
 from treadle.ops.window import WindowAxis, known, tap_views
+
+T = TypeVar("T")
 
 KERNEL = 3
 """Height and width of the windows."""
@@ -62,6 +68,9 @@ class WinogradAttrs(Attrs):
 
     `unused`: the last input channels of an image in one group, whose weights are all zero: they
     are there to fill the last block, hold any finite value and are not read.
+
+    `plain_weights`: the weights are those of the window, [oc/ob, ic/ib * kd, ib, 3, 3, ob], and a
+    run transforms them; for a stride of 1.
     """
 
     tile: int
@@ -73,11 +82,27 @@ class WinogradAttrs(Attrs):
     stride: int = 1
     unused: int = 0
     groups: int = 1
+    plain_weights: bool = False
 
     @property
     def points(self) -> int:
         """How many points a tile takes along an axis."""
         return self.tile + taps_of_phase(self.stride) - 1
+
+
+def weights_channels(shape: tuple[T, ...], *, is_plain: bool) -> tuple[T, T]:
+    """Return the blocks of input channels that weights of a shape have, and the length of one."""
+    chunks, ib = shape[1:3] if is_plain else shape[3:5]
+    return chunks, ib
+
+
+def weights_shape(
+    filters: int, points: int, chunks: int, ib: int, ob: int, *, is_plain: bool
+) -> tuple[int, ...]:
+    """Return the shape of weights: plain, or at so many points down and across."""
+    if is_plain:
+        return (filters, chunks, ib, KERNEL, KERNEL, ob)
+    return (filters, points, points, chunks, ib, ob)
 
 
 def taps_of_phase(stride: int) -> int:
@@ -101,6 +126,13 @@ def filter_matrix(tile: int, taps: int = KERNEL) -> np.ndarray:
     return np.stack([*rows, np.eye(taps)[-1]])
 
 
+def at_points(tile: int, w: np.ndarray) -> np.ndarray:
+    """Return plain weights [oc/ob, chunks, ib, 3, 3, ob] at all points, as float64."""
+    matrix = filter_matrix(tile)
+    made: np.ndarray = np.einsum("ir,ocbrsk,js->oijcbk", matrix, w.astype(np.float64), matrix)
+    return made
+
+
 def input_matrix(tile: int, taps: int = KERNEL) -> np.ndarray:
     """Return B^T, a square of tile + taps - 1: products of (x - point), lowest power first."""
     points = _finite_points(tile + taps - 1)
@@ -121,6 +153,19 @@ def _finite_points(count: int) -> list[float]:
 
 def _has_zero(count: int) -> bool:
     return count % 2 == 0
+
+
+def filter_forms(g: Sequence[Expr], tile: int) -> list[Expr]:
+    """Return G g of the three taps of a window, one expression per row."""
+    matrix = filter_matrix(tile)
+    zero = _has_zero(len(matrix))
+    rows = [g[0] * Const.of(float(matrix[0, 0]), g[0].dtype)] if zero else []
+    for at in range(zero, len(matrix) - 1, 2):  # the points p and -p
+        first, second = (g[0] * Const.of(float(row[0]), g[0].dtype) for row in matrix[at : at + 2])
+        for row, start in ((matrix[at], first), (matrix[at + 1], second)):
+            even = _plus(start, float(row[2]), g[2])
+            rows.append(_plus(even, float(row[1]), g[1]))
+    return [*rows, g[2]]
 
 
 def input_forms(d: Sequence[Expr]) -> list[Expr]:
@@ -194,8 +239,12 @@ def _infer(attrs: WinogradAttrs, x: Type, u: Type) -> TensorType:
         )
     if data.dtype != "float32" or weights.dtype != "float32":
         raise TypeMismatch(f"{data} and {weights} must be float32")
-    filters, high, wide, chunks, ib, ob = weights.static_shape
-    if (high, wide) != (attrs.points,) * 2:
+    filters, *_, ob = weights.static_shape
+    chunks, ib = weights_channels(weights.static_shape, is_plain=attrs.plain_weights)
+    if attrs.plain_weights and attrs.stride > 1:
+        raise TypeMismatch("weights of the window are for a stride of 1")
+    wanted = weights_shape(filters, attrs.points, chunks, ib, ob, is_plain=attrs.plain_weights)
+    if weights.static_shape != wanted:
         raise TypeMismatch(f"weights {weights} are not made for tiles of {attrs.tile}")
     held = known_extent(data, 1, "channel blocks")
     if attrs.stride not in (1, 2) or (
@@ -274,7 +323,9 @@ class _Extents:
 
 def _extents_of(attrs: WinogradAttrs, x: te.Tensor, u: te.Tensor) -> _Extents:
     data, weights = TensorType(x.shape, x.dtype), TensorType(u.shape, u.dtype)
-    made, chunks = _infer(attrs, data, weights), simplify(u.shape[3] * attrs.groups)
+    made = _infer(attrs, data, weights)
+    of_group, _ = weights_channels(u.shape, is_plain=attrs.plain_weights)
+    chunks = simplify(of_group * attrs.groups)
     depth = _depth(attrs, data, _positions(x, chunks))
     frames = known_extent(made, 2, "depth") if depth else 1
     return _Extents(
@@ -296,13 +347,16 @@ def _positions(x: te.Tensor, chunks: Expr) -> int:
 def _compute(attrs: WinogradAttrs, x: te.Tensor, u: te.Tensor) -> list[te.Tensor]:
     """Stages: rows of the input transform, V; the products M; rows of the output transform, Y.
 
-    In them an output's depth counts as part of the batch, a kernel position of the depth as input
-    channels, and so do the images that a stride takes apart.
+    U, the weights at all points, is one more where they are not given. In the stages an
+    output's depth counts as part of the batch, a kernel position of the depth as input channels,
+    and so do the images that a stride takes apart.
     """
     extents = _extents_of(attrs, x, u)
     rows, v = _input_transform(attrs, x, extents)
-    products = _products(attrs, v, u, extents)
-    return [rows, v, products, *_output_transform(attrs, products, extents)]
+    made_here = [filter_transform(attrs.tile, u)] if attrs.plain_weights else []
+    products = _products(attrs, v, made_here[0] if made_here else u, extents)
+    rows_out, made = _output_transform(attrs, products, extents)
+    return [rows, v, products, rows_out, *made_here, made]
 
 
 def _input_transform(
@@ -328,6 +382,25 @@ def _input_transform(
 
     shape = (a, a, n, chunks, down * across, ib)
     return rows, te.compute_one(shape, columns_in, name="input_transform")
+
+
+def filter_transform(tile: int, w: te.Tensor) -> te.Tensor:
+    """Return U = G g G^T, [oc/ob, point, point, ic/ib * kd, ib, ob]; a row of G by its number."""
+    matrix, (filters, chunks, ib, _, _, ob) = filter_matrix(tile), w.shape
+
+    def at_point(o: Expr, i: Expr, j: Expr, c: Expr, icb: Expr, obk: Expr) -> Expr:
+        row = [element_at([Const.of(float(f), w.dtype) for f in tap], i) for tap in matrix.T]
+        columns = []
+        for s in range(KERNEL):
+            total = w[o, c, icb, 0, s, obk] * row[0]
+            for r in range(1, KERNEL):
+                total = te.fma(w[o, c, icb, r, s, obk], row[r], total)
+            columns.append(total)
+        return element_at(filter_forms(columns, tile), j)
+
+    points = len(matrix)
+    shape = (filters, points, points, chunks, ib, ob)
+    return te.compute_one(shape, at_point, name="filter_transform")
 
 
 def _element(
@@ -399,6 +472,8 @@ def _output_transform(
 
 
 def _reference(attrs: WinogradAttrs, x: np.ndarray, u: np.ndarray) -> np.ndarray:
+    if attrs.plain_weights:
+        return _reference(replace(attrs, plain_weights=False), x, at_points(attrs.tile, u))
     taps = u.shape[3] // x.shape[1]
     axes = _depth(attrs, TensorType(x.shape, "float32"), taps)
     if not axes:
@@ -477,7 +552,7 @@ def _strided_example(data: tuple[int, ...], weights: tuple[int, ...], **attrs: o
 
 def _flops(attrs: WinogradAttrs, x: Type, u: Type) -> Dim:
     """The operations of the convolution this stands for: a rate compares with other ways."""
-    chunks, ib = tensor_type(u).static_shape[3:5]
+    chunks, ib = weights_channels(tensor_type(u).static_shape, is_plain=attrs.plain_weights)
     channels = chunks * ib // attrs.stride**2 - attrs.unused
     return 2 * _infer(attrs, x, u).elements * channels * KERNEL * KERNEL
 
@@ -534,6 +609,29 @@ conv2d_winograd_nchwc: Operator[WinogradAttrs] = register(
             ),
             _strided_example(
                 (1, 3, 10, 6, 4), (3, 3, 3, 4, 4, 8), tile=2, height=3, width=2, groups=3
+            ),
+            product_example(
+                ((1, 2, 6, 10, 4), (3, 2, 4, 3, 3, 8)),
+                {"tile": 4, "height": 4, "width": 8, "plain_weights": True},
+            ),
+            product_example(
+                ((1, 2, 8, 11, 4), (3, 2, 4, 3, 3, 8)),
+                {"tile": 3, "height": 5, "width": 9, "plain_weights": True},
+            ),
+            product_example(
+                ((1, 1, 6, 6, 4, 8), (2, 2, 8, 3, 3, 4)),
+                {
+                    "tile": 2,
+                    "height": 3,
+                    "width": 2,
+                    "deep_stride": 2,
+                    "deep_dilation": 2,
+                    "plain_weights": True,
+                },
+            ),
+            product_example(
+                ((1, 4, 6, 10, 4), (6, 2, 4, 3, 3, 8)),
+                {"tile": 4, "height": 4, "width": 8, "groups": 2, "plain_weights": True},
             ),
         ),
     )

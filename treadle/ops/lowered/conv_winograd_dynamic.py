@@ -30,10 +30,13 @@ from treadle.ops.lowered.conv_winograd import (
     TILES,
     WinogradAttrs,
     conv2d_winograd_nchwc,
+    filter_transform,
     input_forms,
     output_forms,
     padded_extent,
     taps_of_phase,
+    weights_channels,
+    weights_shape,
 )
 from treadle.ops.numeric import element_at
 from treadle.ops.schedules.winograd_dynamic import schedule_winograd_dynamic
@@ -42,11 +45,12 @@ from treadle.ops.window import WindowAxis, whole_rules
 
 @dataclass(frozen=True, slots=True)
 class DynamicWinogradAttrs(Attrs):
-    """`tile`, `stride` and `unused` as in `WinogradAttrs`; all outputs of the image are kept."""
+    """All but the size of the image as in `WinogradAttrs`; all outputs of the image are kept."""
 
     tile: int
     stride: int = 1
     unused: int = 0
+    plain_weights: bool = False
 
     @property
     def points(self) -> int:
@@ -71,8 +75,11 @@ def _infer(attrs: DynamicWinogradAttrs, x: Type, u: Type) -> TensorType:
             f"{data} and {weights} are not an image in blocks and weights at points of one type",
             hint="weights are [oc/ob, points, points, chunks, ib, ob]",
         )
-    filters, *points, chunks, ib, ob = weights.static_shape
-    if points != [attrs.points] * 2 or attrs.stride not in (1, 2):
+    filters, *_, ob = weights.static_shape
+    chunks, ib = weights_channels(weights.static_shape, is_plain=attrs.plain_weights)
+    wanted = weights_shape(filters, attrs.points, chunks, ib, ob, is_plain=attrs.plain_weights)
+    strides = (1,) if attrs.plain_weights else (1, 2)
+    if weights.static_shape != wanted or attrs.stride not in strides:
         raise TypeMismatch(f"tiles of {attrs.tile} with a stride of {attrs.stride} take others")
     held = known_extent(data, 1, "channel blocks")
     if chunks != held * attrs.stride**2 or not same_dim(data.shape[-1], ib):
@@ -92,12 +99,15 @@ def _tiles_along(size: Dim, tile: int) -> Expr:
 
 
 def _compute(attrs: DynamicWinogradAttrs, x: te.Tensor, u: te.Tensor) -> list[te.Tensor]:
-    """Stages: rows of the input transform, V; the products M; rows of the output transform, Y."""
+    """Stages as those of `conv_winograd`."""
     made = _infer(attrs, TensorType(x.shape, x.dtype), TensorType(u.shape, u.dtype))
     down, across = (_tiles_along(d, attrs.tile) for d in made.shape[2:4])
-    rows, v = _input_transform(attrs, x, u, down, across)
-    products = _products(attrs, v, u)
-    return [rows, v, products, *_output_transform(attrs, products, made)]
+    made_here = [filter_transform(attrs.tile, u)] if attrs.plain_weights else []
+    at_points = made_here[0] if made_here else u
+    rows, v = _input_transform(attrs, x, at_points, down, across)
+    products = _products(attrs, v, at_points)
+    rows_out, result = _output_transform(attrs, products, made)
+    return [rows, v, products, rows_out, *made_here, result]
 
 
 def _input_transform(
@@ -176,14 +186,21 @@ def _reference(attrs: DynamicWinogradAttrs, x: np.ndarray, u: np.ndarray) -> np.
     ]
     whole = np.pad(x, [(0, 0), (0, 0), (0, more[0]), (0, more[1]), (0, 0)], mode="edge")
     high, wide = out
-    known = WinogradAttrs(attrs.tile, high, wide, stride=attrs.stride, unused=attrs.unused)
+    known = WinogradAttrs(
+        attrs.tile,
+        high,
+        wide,
+        stride=attrs.stride,
+        unused=attrs.unused,
+        plain_weights=attrs.plain_weights,
+    )
     made: np.ndarray = conv2d_winograd_nchwc.reference(known, whole, u)
     return made
 
 
 def _flops(attrs: DynamicWinogradAttrs, x: Type, u: Type) -> Dim:
     """The operations of the convolution this stands for: a rate compares with other ways."""
-    chunks, ib = tensor_type(u).static_shape[3:5]
+    chunks, ib = weights_channels(tensor_type(u).static_shape, is_plain=attrs.plain_weights)
     channels = chunks * ib // attrs.stride**2 - attrs.unused
     return 2 * _infer(attrs, x, u).elements * channels * KERNEL * KERNEL
 
@@ -217,6 +234,7 @@ conv2d_winograd_dynamic_nchwc: Operator[DynamicWinogradAttrs] = register(
             _example((2, 1, 9, 5, 4), (1, 4, 4, 1, 4, 4), tile=2),
             _example((1, 2, 8, 11, 4), (3, 5, 5, 2, 4, 8), tile=3),
             _example((1, 2, 10, 17, 4), (3, 5, 5, 8, 4, 8), tile=4, stride=2),
+            _example((1, 2, 9, 11, 4), (3, 2, 4, 3, 3, 8), tile=4, plain_weights=True),
         ),
     )
 )

@@ -7,11 +7,14 @@ channels never leave the core. Two shapes of loops:
 few weights    parallel over groups of tiles: V of the group; per panel: products, outputs
 many weights   per group of tiles: V, made by all threads; parallel over panels: products, outputs,
                so that the weights, more than a cache holds, are read once by one core
+
+Where a run transforms the weights, either all threads do so before the first group; or a panel's
+are transformed for one row of points at a time, and multiplied from level 2.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, isqrt
 from typing import Any
 
@@ -20,7 +23,15 @@ from treadle.cost.memory import (
     steps_to_memory,
 )
 from treadle.cost.registers import Tile, tile_cycles, tile_set_cycles
-from treadle.cost.winograd import Grouping, WinogradShape, cycles_of_tiles, fits_group, holds_a_tile
+from treadle.cost.winograd import (
+    Grouping,
+    WinogradShape,
+    cycles_of_tiles,
+    fits_apart,
+    fits_group,
+    fits_weights,
+    holds_a_tile,
+)
 from treadle.expr.nodes import int_value
 from treadle.graph.operator import Group
 from treadle.ops.schedules.stages import (
@@ -45,13 +56,17 @@ from treadle.te.stage import Stage
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How the loops run: a group is `rows` rows of `columns` tiles; `cycles` of one core."""
+    """How the loops run: a group is `rows` rows of `columns` tiles; `cycles` of one core.
+
+    Plain weights are transformed `apart`, before all groups, or for each.
+    """
 
     rows: int
     columns: int
     registers: Tile
     by_panel: bool
     cycles: float
+    apart: bool = False
 
 
 def plan_winograd(
@@ -74,6 +89,8 @@ def _groupings(shape: WinogradShape, target: Target) -> list[Grouping]:
     """Return what finds room in the caches, or the smallest group if nothing does."""
     groups = _groups(shape)
     choices = [Grouping(*group, by_panel) for group in groups for by_panel in (False, True)]
+    if fits_apart(shape, target):
+        choices += [replace(group, apart=True) for group in choices]
     found = [group for group in choices if fits_group(shape, target, group)]
     return found or [Grouping(*groups[-1], True)]
 
@@ -109,6 +126,9 @@ def plan_of_group(
     choices = tiles_in_registers(longest, shape.vectors, target, width=width)
     if shape.groups > 1:  # channels of two groups read nothing in common
         choices = [c for c in choices if shape.vectors % c.vectors == 0]
+    if shape.plain_weights and not group.apart:
+        fitting = [c for c in choices if fits_weights(shape, target, c.vectors)]
+        choices = fitting or [c for c in choices if c.vectors == 1]
     vectors, cycles_of = shape.outputs // shape.block, cycles_of_tiles(shape, target, group, width)
 
     def rank(registers: Tile) -> tuple[float, bool, float, int]:
@@ -118,7 +138,7 @@ def plan_of_group(
         return round(cycles_of(registers), 3), rest, steps, -registers.rows * registers.vectors
 
     best = knobs.pick("tile", choices, cost=rank)
-    return Plan(group.rows, group.columns, best, group.by_panel, cycles_of(best))
+    return Plan(group.rows, group.columns, best, group.by_panel, cycles_of(best), group.apart)
 
 
 def schedule_winograd(group: Group, target: Target, knobs: Knobs) -> None:
@@ -145,7 +165,10 @@ def schedule_winograd(group: Group, target: Target, knobs: Knobs) -> None:
     panels = ceil(known(axes_of(products)[3]) / plan.registers.vectors)
     stays = shape.v_bytes(plan.rows * plan.columns) <= filled_bytes(target, 2)
     fetched = ceil(panels / target.cores) if stays else 1
-    _fetch_next(sums, plan, width, fetched, target, knobs)
+    if group.attrs.plain_weights:
+        transform_filters(s, sums, products, plan, target, knobs)
+    is_fetched = plan.apart or not group.attrs.plain_weights
+    _fetch_next(sums, plan, width, fetched, target, knobs, weights_too=is_fetched)
     products.compute_at(result, at_panel)
     rows_out.compute_at(result, at_tile)
     in_columns_first(rows_out, held=held)
@@ -166,7 +189,7 @@ def _shape_of(group: Group) -> WinogradShape:
     channels = (chunks * block, outputs, lanes)
     attrs = group.attrs
     down = tiles // across
-    how = (attrs.dilations, attrs.stride, attrs.unused, attrs.groups)
+    how = (attrs.dilations, attrs.stride, attrs.unused, attrs.groups, attrs.plain_weights)
     return WinogradShape(attrs.tile, down, across, *channels, batch, *how)
 
 
@@ -258,6 +281,34 @@ def _products(s: Schedule, products: Stage, plan: Plan) -> Stage:
     return sums
 
 
+def transform_filters(
+    s: Schedule, sums: Stage, products: Stage, plan: Plan, target: Target, knobs: Knobs
+) -> None:
+    """Transform plain weights for one row of points after the other, as the plan says where.
+
+    What is transformed for one panel at a time is fetched evenly, while the panel before it is
+    multiplied. Knob "fetch_next_taps".
+    """
+    u = s[compute_of(sums).input_tensors[1]]
+    o, i, j, c, icb, ocb = axes_of(u)
+    register, ocb = by_register(u, ocb, target)
+    u.reorder(o, i, c, icb, register, j, ocb)
+    u.unroll(j)
+    u.vectorize(ocb)
+    if plan.apart:
+        u.compute_root()
+        u.parallel(u.fuse(o, i, name="task"))
+        u.set_scope("workspace")
+        return
+    u.compute_at(products, axes_of(products)[0])
+    if knobs.flag("fetch_next_taps", default=True):
+        op = compute_of(sums)
+        i, j, _, oc, *tiles, _ = op.axis
+        run = ([tiles[-1]], plan.registers.rows, plan.rows * plan.columns)
+        taps, step = compute_of(u).input_tensors[0], plan.registers.vectors
+        sums.prefetch_panel(taps, op.reduce_axis[-1], [oc], step=step, tiles=[([i, j], 1), run])
+
+
 def skip_odd_ends(sums: Stage, stride: int) -> None:
     """Skip the products of odd images at infinity, which are zeros."""
     op = compute_of(sums)
@@ -266,9 +317,16 @@ def skip_odd_ends(sums: Stage, stride: int) -> None:
 
 
 def _fetch_next(
-    sums: Stage, plan: Plan, width: int, panels: int, target: Target, knobs: Knobs
+    sums: Stage,
+    plan: Plan,
+    width: int,
+    panels: int,
+    target: Target,
+    knobs: Knobs,
+    *,
+    weights_too: bool,
 ) -> None:
-    """Fetch what the sums read before they need it.
+    """Fetch what the sums read before they need it, without weights that were just written.
 
     Of weights one pass over the tiles of a group fetches those some steps ahead. Of several passes
     each fetches its share of the weights of the next point: so memory is read evenly all the time.
@@ -284,6 +342,8 @@ def _fetch_next(
     if plan.by_panel and knobs.flag("fetch_inputs", default=True):
         first = [([oc], vectors, vectors * panels)]
         sums.prefetch_panel(v, ic, points, step=vectors, tiles=first, once=True)
+    if not weights_too:
+        return
     if plan.rows * plan.columns <= rows:
         step = tile_cycles(rows, vectors * width, target)
         if steps := fetch_distance(knobs, "fetch_weights", ceil(steps_to_memory(step, target))):

@@ -13,7 +13,13 @@ from dataclasses import replace
 from math import ceil
 
 from treadle.cost.unknown import IMAGE_EXTENT, IMAGE_WIDTHS
-from treadle.cost.winograd import Grouping, WinogradShape, fits_group, holds_a_tile
+from treadle.cost.winograd import (
+    Grouping,
+    WinogradShape,
+    fits_apart,
+    fits_group,
+    holds_a_tile,
+)
 from treadle.expr.nodes import int_value
 from treadle.graph.operator import Group
 from treadle.limits import GROUP_COLUMNS, GROUP_ROWS
@@ -33,6 +39,7 @@ from treadle.ops.schedules.winograd import (
     in_columns_first,
     plan_of_group,
     skip_odd_ends,
+    transform_filters,
 )
 from treadle.target.base import Target
 from treadle.te.knobs import Knobs
@@ -53,6 +60,8 @@ def plan_winograd_dynamic(
         Grouping(r, c, by_panel=False, joint=False) for r in GROUP_ROWS for c in GROUP_COLUMNS
     ]
     fitting = [g for g in groups if fits_group(shape, target, g)] or groups[:1]
+    if fits_apart(shape, target):
+        fitting += [replace(group, apart=True) for group in fitting]
 
     def cycles(group: Grouping) -> float:
         return sum(
@@ -98,6 +107,8 @@ def schedule_winograd_dynamic(group: Group, target: Target, knobs: Knobs) -> Non
         skip_odd_ends(sums, group.attrs.stride)
     if group.attrs.unused:
         skip_unused(sums, compute_of(sums).reduce_axis[-2], group.attrs.unused)
+    if group.attrs.plain_weights:
+        transform_filters(s, sums, products, plan, target, knobs)
     products.compute_at(result, at_panel)
     rows_out.compute_at(result, at_tile)
     rows_out.round_up(axes_of(rows_out)[3])
@@ -122,6 +133,7 @@ def _shape_of(group: Group) -> WinogradShape:
         int_value(v.shape[2]) or 1,
         stride=attrs.stride,
         unused=attrs.unused,
+        plain_weights=attrs.plain_weights,
     )
 
 

@@ -4,7 +4,9 @@
 The estimate is that of the plan by which the kernel runs (`ops/schedules/winograd.py`): the fused
 multiply-adds of its register tiles, remainders included; the vectors that the transforms touch; and
 that weights are read from memory once per run. There are up to four times as many weights, so it
-loses on small images with many channels.
+loses on small images with many channels. A method of its own for each tile leaves the weights as
+they are and lets every run transform them: it takes longer, by a few per cent where many tiles
+share them, and adds nothing to the weights.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from dataclasses import replace
 from functools import lru_cache
 from math import prod
 
-from treadle.cost.winograd import WinogradShape
+from treadle.cost.winograd import WinogradShape, fits_weights
 from treadle.graph.nodes import Constant, Node
 from treadle.graph.types import known_sizes, tensor_type
 from treadle.ops.conv import conv
@@ -37,7 +39,7 @@ from treadle.optimize.blocked import Blocked, has_known_image
 from treadle.optimize.channel_order import ChannelOrder, merge_groups, pack_weights, packed_constant
 from treadle.optimize.methods.convolution import ConvSite, padded, why_not_in_blocks
 from treadle.optimize.methods.method import Method
-from treadle.optimize.methods.winograd_weights import transform_weights
+from treadle.optimize.methods.winograd_weights import plain_weights, transform_weights
 from treadle.settings import get
 
 _WORTHWHILE = {1: {2: 1.0, 3: 0.9, 4: 0.9}, 2: {2: 1.0, 3: 0.95, 4: 0.95}}
@@ -108,7 +110,23 @@ def _groups_taken_as_one(site: ConvSite) -> list[int]:
     ]
 
 
-def _shape(site: ConvSite, tile: int, together: int) -> WinogradShape:
+def _applies_at_runtime(site: ConvSite) -> str | None:
+    """As `_applies`, for weights that each run transforms."""
+    against = _applies(site)
+    if against is None and _stride(site) > 1:
+        return "at runtime it is for a stride of 1"
+    if against is None and not _groups_that_fit(site, max(TILES)):
+        return "level 2 does not hold a row of points of the weights of one block of channels"
+    return against
+
+
+def _groups_that_fit(site: ConvSite, tile: int) -> list[int]:
+    """Return how many groups may be computed as one where a run transforms the weights."""
+    shapes = {t: _shape(site, tile, t, at_runtime=True) for t in _groups_taken_as_one(site)}
+    return [t for t, shape in shapes.items() if fits_weights(shape, site.target, 1)]
+
+
+def _shape(site: ConvSite, tile: int, together: int, *, at_runtime: bool = False) -> WinogradShape:
     groups, stride, gaps = site.groups // together, _stride(site), _gaps(site)
     images, height, width = site.image
     order = site.input_order
@@ -125,25 +143,26 @@ def _shape(site: ConvSite, tile: int, together: int) -> WinogradShape:
         stride,
         order.unused if site.data.ndim == 4 and groups == 1 else 0,
         groups,
+        at_runtime,
     )
 
 
-def _cheapest(site: ConvSite, tile: int) -> tuple[float, int]:
+def _cheapest(site: ConvSite, tile: int, *, at_runtime: bool = False) -> tuple[float, int]:
     """Return the fewest cycles, and how many groups are taken as one for them.
 
     An image of dynamic sizes counts as one of the size that `ConvSite.image` takes for typical.
     """
     width = max(1, site.block // site.target.lanes())
     if _is_dynamic(site):
-        return _dynamic_plan_of(_shape(site, tile, 1), site.target, width=width).cycles, 1
-    return min(
-        (_plan_of(_shape(site, tile, t), site.target, width=width).cycles, t)
-        for t in _groups_taken_as_one(site)
-    )
+        shape = _shape(site, tile, 1, at_runtime=at_runtime)
+        return _dynamic_plan_of(shape, site.target, width=width).cycles, 1
+    together = _groups_that_fit(site, tile) if at_runtime else _groups_taken_as_one(site)
+    shapes = {t: _shape(site, tile, t, at_runtime=at_runtime) for t in together}
+    return min((_plan_of(x, site.target, width=width).cycles, t) for t, x in shapes.items())
 
 
-def _estimate_by(tile: int) -> Callable[[ConvSite], float]:
-    return lambda site: site.blocking_cycles() + _cheapest(site, tile)[0]
+def _estimate_by(tile: int, *, at_runtime: bool = False) -> Callable[[ConvSite], float]:
+    return lambda site: site.blocking_cycles() + _cheapest(site, tile, at_runtime=at_runtime)[0]
 
 
 def _growth(site: ConvSite, tile: int) -> int:
@@ -153,28 +172,33 @@ def _growth(site: ConvSite, tile: int) -> int:
     return given * _cheapest(site, tile)[1] * points**2 // KERNEL**2 - given
 
 
-def _growth_by(tile: int) -> Callable[[ConvSite], int]:
-    return lambda site: _growth(site, tile)
+def _growth_at_runtime(site: ConvSite, tile: int) -> int:
+    """Return by how many bytes weights grow that stay plain: by zeros, of groups taken as one."""
+    return site.weights.nbytes * (_cheapest(site, tile, at_runtime=True)[1] - 1)
 
 
-def _build_by(tile: int) -> Callable[[ConvSite], Blocked]:
-    return lambda site: _build(site, tile)
+def _growth_by(tile: int, *, at_runtime: bool = False) -> Callable[[ConvSite], int]:
+    return lambda site: (_growth_at_runtime if at_runtime else _growth)(site, tile)
+
+
+def _build_by(tile: int, *, at_runtime: bool = False) -> Callable[[ConvSite], Blocked]:
+    return lambda site: _build(site, tile, at_runtime=at_runtime)
 
 
 def _worthwhile_by(tile: int) -> Callable[[ConvSite], float]:
     return lambda site: _WORTHWHILE[_stride(site)][tile]
 
 
-def _build(site: ConvSite, tile: int) -> Blocked:
-    _, together = _cheapest(site, tile)
-    site.shared.grow(site.node, _growth(site, tile))
+def _build(site: ConvSite, tile: int, *, at_runtime: bool) -> Blocked:
+    _, together = _cheapest(site, tile, at_runtime=at_runtime)
+    site.shared.grow(site.node, _growth_by(tile, at_runtime=at_runtime)(site))
     if _is_dynamic(site):
-        return _build_dynamic(site, tile)
+        return _build_dynamic(site, tile, at_runtime=at_runtime)
     weights, groups = site.known_weights, site.groups // together
     if together > 1:
         merged = merge_groups(weights.value, site.groups, together)
         weights = Constant.of(merged, origin=weights.origin)
-    how = replace(_attrs(site, tile), groups=groups)
+    how = replace(_attrs(site, tile), groups=groups, plain_weights=at_runtime)
     source = site.blocked_input()
     inputs = source.order
     if groups > 1:
@@ -187,29 +211,37 @@ def _build(site: ConvSite, tile: int) -> Blocked:
     data, _ = padded(source.node, site.attrs, window, site.origin)
 
     def make(order: ChannelOrder) -> Node:
-        packed = transform_weights(pack_weights(weights.value, inputs, order), tile, how.stride)
-        operands = (data, packed_constant(packed, weights))
+        operands = (data, _packed(weights, inputs, order, how))
         return conv2d_winograd_nchwc.call(how, operands, origin=site.origin)
 
     order = ChannelOrder.natural(site.filters, site.block)
     return Blocked(make(order), order, make if groups == 1 else None)
 
 
-def _build_dynamic(site: ConvSite, tile: int) -> Blocked:
+def _build_dynamic(site: ConvSite, tile: int, *, at_runtime: bool) -> Blocked:
     """Return the filtering of an image that is padded as the convolution says, and no further."""
     weights, source = site.known_weights, site.blocked_input()
-    how = DynamicWinogradAttrs(tile, _stride(site), source.order.unused)
+    how = DynamicWinogradAttrs(tile, _stride(site), source.order.unused, at_runtime)
     data, _ = padded(source.node, site.attrs, site.window, site.origin)
 
     def make(order: ChannelOrder) -> Node:
-        packed = transform_weights(
-            pack_weights(weights.value, source.order, order), tile, how.stride
-        )
-        operands = (data, packed_constant(packed, weights))
+        operands = (data, _packed(weights, source.order, order, how))
         return conv2d_winograd_dynamic_nchwc.call(how, operands, origin=site.origin)
 
     order = ChannelOrder.natural(site.filters, site.block)
     return Blocked(make(order), order, make)
+
+
+def _packed(
+    weights: Constant,
+    inputs: ChannelOrder,
+    outputs: ChannelOrder,
+    how: WinogradAttrs | DynamicWinogradAttrs,
+) -> Constant:
+    packed = pack_weights(weights.value, inputs, outputs)
+    if how.plain_weights:
+        return packed_constant(plain_weights(packed), weights)
+    return packed_constant(transform_weights(packed, how.tile, how.stride), weights)
 
 
 def _pads_after(site: ConvSite, tile: int) -> tuple[int, int]:
@@ -234,19 +266,20 @@ def _attrs(site: ConvSite, tile: int) -> WinogradAttrs:
     return WinogradAttrs(tile, height, width, deep.stride, deep.dilation, gaps)
 
 
-conv_winograd = tuple(
-    (
-        Method(
-            f"winograd-{tile}",
-            conv,
-            _applies,
-            _estimate_by(tile),
-            _build_by(tile),
-            worthwhile=_worthwhile_by(tile),
-            growth=_growth_by(tile),
-            knobs=("block", "groups taken as one"),
-            layout="NCHWc",
-        )
+def _method(tile: int, *, at_runtime: bool) -> Method[ConvSite]:
+    return Method(
+        f"winograd-{tile}-runtime" if at_runtime else f"winograd-{tile}",
+        conv,
+        _applies_at_runtime if at_runtime else _applies,
+        _estimate_by(tile, at_runtime=at_runtime),
+        _build_by(tile, at_runtime=at_runtime),
+        worthwhile=_worthwhile_by(tile),
+        growth=_growth_by(tile, at_runtime=at_runtime),
+        knobs=("block", "groups taken as one"),
+        layout="NCHWc",
     )
-    for tile in TILES
+
+
+conv_winograd = tuple(
+    _method(tile, at_runtime=at_runtime) for at_runtime in (False, True) for tile in TILES
 )

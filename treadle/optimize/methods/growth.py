@@ -18,11 +18,6 @@ from treadle.graph.nodes import Call, Constant, DeferredConstant, Node
 from treadle.limits import FREE_GROWTH_BYTES
 from treadle.optimize.methods.method import Choices, Offer, Site, is_named, offers_of
 
-PART_SAVED = 0.5
-"""The part of all cycles that must be saved for each part of the weights that is added beyond what
-any model may grow by: a tenth more weights for a twentieth less time."""
-
-
 K = TypeVar("K")
 
 
@@ -75,32 +70,30 @@ def deal(offers: Mapping[K, Sequence[Offer]], held: int, share: float) -> Grante
     """Return by how much the weights of calls may grow in a model of `held` bytes of weights.
 
     `offers` are what could compute each call; their cycles may be any time, of all in one unit.
-    Altogether weights may grow by a `share` of them, or by FREE_GROWTH_BYTES. Beyond that may grow
-    what saves as large a part of the time that all calls take at least as PART_SAVED says. With a
-    share of 0 nothing grows.
+    Altogether weights may grow by a `share` of them, or by FREE_GROWTH_BYTES. With a share of 0
+    nothing grows.
     """
     if share <= 0:
         return Granted({}, 0)
     found = [_steps(call, methods) for call, methods in offers.items()]
-    price = PART_SAVED * sum(cycles for cycles, _ in found) / max(1, held)
     granted: dict[K, int] = dict.fromkeys(offers, 0)
     spare = max(FREE_GROWTH_BYTES, int(share * held))
     # Of equal ones the first call wins.
-    for step in sorted((s for _, steps in found for s in steps), key=lambda s: -s.density):
+    for step in sorted((s for steps in found for s in steps), key=lambda s: -s.density):
         # Where smaller weights of the call did not fit, these do not either.
         is_next = granted[step.call] == step.total - step.added
-        if is_next and (step.added <= spare or step.density >= price):
+        if is_next and step.added <= spare:
             granted[step.call] = step.total
             spare -= step.added
     return Granted(granted, max(0, spare))
 
 
-def _steps(call: K, offers: Sequence[Offer]) -> tuple[float, list[_Step[K]]]:
-    """Return the least cycles with any weights, and what each larger form adds and saves."""
+def _steps(call: K, offers: Sequence[Offer]) -> list[_Step[K]]:
+    """Return what each larger form of a call's weights adds and saves."""
     at, least = 0, min((o.cycles for o in offers if o.growth <= 0), default=0.0)
     steps: list[_Step[K]] = []
     while better := [o for o in offers if o.growth > at and o.cycles < least]:
         best = max(better, key=lambda o: ((least - o.cycles) / (o.growth - at), o.growth))
         steps.append(_Step(call, best.growth, best.growth - at, least - best.cycles))
         at, least = best.growth, best.cycles
-    return least, steps
+    return steps

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weights of Winograd's filtering, made when a model is compiled."""
+"""Weights of Winograd's filtering as a model's artifact holds them: transformed, or plain."""
 
 from __future__ import annotations
 
@@ -29,3 +29,9 @@ def transform_weights(w: np.ndarray, tile: int, stride: int = 1) -> np.ndarray:
         phases = split.astype(np.float64).reshape(-1, taps**2, ib * ob)
         made[...] = (both @ phases).transpose(1, 0, 2)
     return result.reshape(oc, points, points, -1, ib, ob)
+
+
+def plain_weights(w: np.ndarray) -> np.ndarray:
+    """Return weights [oc, ic, kd?, 3, 3, ib, ob] as [oc, ic * kd, ib, 3, 3, ob]."""
+    oc, *_, kh, kw, ib, ob = w.shape
+    return np.ascontiguousarray(w.reshape(oc, -1, kh, kw, ib, ob).transpose(0, 1, 4, 2, 3, 5))
