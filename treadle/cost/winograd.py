@@ -43,8 +43,8 @@ _SEEN_WEIGHTS = 0.08
 """The share of the time of reading weights again from level 3 that multiplications do not hide."""
 _SHARED_ROOM = 4
 """How many times a core's level 2 V may take where the cores read it from level 3."""
-_ROOM_APART = 8
-"""How many times a core's level 2 weights may take that a run transforms before all groups."""
+_MOST_APART = 16 << 20
+"""Bytes of weights that a run may transform before all groups: its memory grows by them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +152,8 @@ def fits_weights(shape: WinogradShape, target: Target, vectors: int) -> bool:
 
 def fits_apart(shape: WinogradShape, target: Target) -> bool:
     """True when all that a run makes of plain weights stays in the caches."""
-    return shape.plain_weights and shape.weight_bytes <= _ROOM_APART * target.l2_bytes
+    room = min(kept_bytes(target, 3), _MOST_APART)
+    return shape.plain_weights and shape.weight_bytes <= room
 
 
 def winograd_cycles(
@@ -231,18 +232,21 @@ def _filter_cycles(
     """Return, of a register tile, the cycles of transforming weights in all groups.
 
     Where level 1 does not hold a panel's row of points, each vector written comes from level 2 and
-    goes back, and is read from there.
+    goes back, and is read from there. All weights at once may come from and go to level 3.
     """
     if not shape.plain_weights:
         return lambda _: 0.0
     made = shape.points * shape.reduced * shape.outputs / shape.block * width
     work, moved = fma_cycles(made * _FILTER_OPERATIONS, target), made * target.vector_bytes
-    times, kept = 1 if group.apart else groups, filled_bytes(target, 1)
+    if group.apart:
+        level = 2 if shape.weight_bytes <= filled_bytes(target, 2) else 3
+        once = work + level_cycles(_FILTER_MOVES * moved, level, target)
+        return lambda _: once
+    kept = filled_bytes(target, 1)
 
     def cycles(registers: Tile) -> float:
-        stays = not group.apart and shape.row_bytes(registers.vectors) <= kept
-        moves = 1 if stays else _FILTER_MOVES
-        return times * (work + level_cycles(moves * moved, 2, target))
+        moves = 1 if shape.row_bytes(registers.vectors) <= kept else _FILTER_MOVES
+        return groups * (work + level_cycles(moves * moved, 2, target))
 
     return cycles
 
