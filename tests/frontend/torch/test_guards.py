@@ -96,6 +96,7 @@ def test_a_refusal_says_what_the_program_asks_for() -> None:
         "not True",
         "(" * 300,
         "L['x'].stride()[0] == 1",
+        "2 in 3",
     ],
 )
 def test_texts_that_are_no_arithmetic_of_sizes_are_told(text: str) -> None:

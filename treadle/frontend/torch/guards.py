@@ -37,6 +37,9 @@ class Condition:
     text: str
 
 
+_COMPARISONS = (ast.Lt, ast.LtE, ast.Eq, ast.NotEq, ast.GtE, ast.Gt)
+
+
 class _Unread(Exception):
     """A condition is more than arithmetic of sizes."""
 
@@ -115,6 +118,8 @@ class _Reader:
         except (SyntaxError, ValueError, RecursionError, MemoryError) as e:
             raise _Unread from e
         if not isinstance(tree, ast.Compare) or len(tree.ops) != 1:
+            raise _Unread
+        if not isinstance(tree.ops[0], _COMPARISONS):
             raise _Unread
         a, b = self._number(tree.left), self._number(tree.comparators[0])
         said = text.replace("L['", "").replace("']", "")
