@@ -31,6 +31,7 @@
 #define SPIN_NS 30000    /* then give way to others between looks */
 #define YIELD_NS 1000000 /* then sleep: waking up costs tens of microseconds */
 #define LOOKS_PER_CLOCK 16
+#define STACK ((size_t)8 << 20) /* several buffers of a megabyte; other C libraries give 128 KB */
 #define MAX_TEAMS 256 /* more runs than that beside each other work alone */
 
 #if defined(__x86_64__) || defined(__i386__)
@@ -263,9 +264,13 @@ static bool start_worker(td_team* team, int32_t worker) {
   td_place* place = malloc(sizeof *place);
   if (place == NULL) return false;
   *place = (td_place){team, worker};
-  if (pthread_create(&team->workers[worker - 1], NULL, worker_main, place) == 0) return true;
-  free(place);
-  return false;
+  pthread_attr_t how;
+  pthread_attr_init(&how);
+  pthread_attr_setstacksize(&how, STACK);
+  int failed = pthread_create(&team->workers[worker - 1], &how, worker_main, place);
+  pthread_attr_destroy(&how);
+  if (failed != 0) free(place);
+  return failed == 0;
 }
 
 /* Starts workers until there are `wanted`, or as many as the system gives. The caller has the team.

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -37,6 +38,21 @@ def large_model() -> bytes:
     return bytes(helper.make_model(graph, opset_imports=opset, ir_version=8).SerializeToString())
 
 
+def convolution_model() -> bytes:
+    """A convolution whose loops hold hundreds of kilobytes on the stacks of threads."""
+    weight = np.random.default_rng(2).standard_normal((64, 64, 3, 3), np.float32)
+    shape = [1, 64, 56, 56]
+    graph = helper.make_graph(
+        [helper.make_node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1])],
+        "convolution",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)],
+        [numpy_helper.from_array(weight, "w")],
+    )
+    opset = [helper.make_opsetid("", 17)]
+    return bytes(helper.make_model(graph, opset_imports=opset, ir_version=8).SerializeToString())
+
+
 @pytest.fixture(scope="module")
 def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with libtreadle.a and treadle.h for this machine."""
@@ -46,13 +62,20 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def run_linked(folder: Path, package: Path, source: str, x: np.ndarray, *flags: str) -> np.ndarray:
+def run_linked(
+    folder: Path,
+    package: Path,
+    source: str,
+    x: np.ndarray,
+    *flags: str,
+    compiler: Sequence[str] | None = None,
+) -> np.ndarray:
     """Build the program around a model in `folder`, run it, return the output."""
     name = Path(source).stem
     header = (folder / f"{name}.h").read_text()
     arena = header.split("_ARENA_BYTES ")[1].split()[0]
     words = [f"-DMODEL={name}", f'-DMODEL_HEADER="{name}.h"', f"-DARENA_BYTES={arena}"]
-    command = [*artifacts.compiler(), *STRICT, *flags, *words, f"-I{package}", f"-I{folder}"]
+    command = [*(compiler or artifacts.compiler()), *STRICT, *flags, *words, f"-I{package}", f"-I{folder}"]
     files = [str(PROGRAM), str(folder / source), str(package / "libtreadle.a")]
     build = [*command, *files, "-lm", "-ldl", "-o", str(folder / "program")]
     subprocess.run(build, check=True, timeout=300)
@@ -183,3 +206,16 @@ int main(void) {
         "the model has sizes that each run decides: how much memory it needs is not known before",
         "0 2 0",
     ]
+
+
+@pytest.mark.slow
+def test_threads_of_another_c_library_have_the_stack_that_kernels_need(tmp_path: Path) -> None:
+    if shutil.which("musl-gcc") is None:
+        pytest.skip("musl-gcc is not installed")
+    package = tmp_path / "package"
+    build_package(package, find_toolchain(None, ["musl-gcc"]), ["-O1"])
+    model = treadle.compile(convolution_model())
+    x = np.random.default_rng(0).random(model.inputs[0][2], np.float32)
+    model.save(tmp_path / "convolution.o")
+    y = run_linked(tmp_path, package, "convolution.o", x, "-static", compiler=["musl-gcc"])
+    np.testing.assert_array_equal(y, np.asarray(model(x)[0]).ravel())

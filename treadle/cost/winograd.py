@@ -146,7 +146,7 @@ def fits_group(shape: WinogradShape, target: Target, group: Grouping) -> bool:
 
 
 def fits_weights(shape: WinogradShape, target: Target, vectors: int) -> bool:
-    """True when what a run makes of plain weights stays in level 2, beside V and the products."""
+    """True when what a run makes of a panel's plain weights stays in level 2, and on the stack."""
     return shape.row_bytes(vectors) <= local_bytes(target)
 
 

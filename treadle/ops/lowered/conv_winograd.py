@@ -157,14 +157,13 @@ def _has_zero(count: int) -> bool:
 
 def filter_forms(g: Sequence[Expr], tile: int) -> list[Expr]:
     """Return G g of the three taps of a window, one expression per row."""
-    matrix = filter_matrix(tile)
-    zero = _has_zero(len(matrix))
-    rows = [g[0] * Const.of(float(matrix[0, 0]), g[0].dtype)] if zero else []
-    for at in range(zero, len(matrix) - 1, 2):  # the points p and -p
-        first, second = (g[0] * Const.of(float(row[0]), g[0].dtype) for row in matrix[at : at + 2])
-        for row, start in ((matrix[at], first), (matrix[at + 1], second)):
-            even = _plus(start, float(row[2]), g[2])
-            rows.append(_plus(even, float(row[1]), g[1]))
+    rows = []
+    for row in filter_matrix(tile)[:-1]:
+        low, middle, high = (float(f) for f in row)
+        even = g[0] * Const.of(low, g[0].dtype)
+        if high:
+            even = _plus(_plus(even, high, g[2]), middle, g[1])
+        rows.append(even)
     return [*rows, g[2]]
 
 
