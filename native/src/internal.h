@@ -332,6 +332,12 @@ size_t td_physical_memory(void);
 /* Makes the pages of fresh memory resident, so that its first use does not wait for them. Leaves
  * alone what would take a large part of the machine's memory. */
 void td_touch(void* memory, size_t bytes);
+
+/* True with TREADLE_GUARD=1, on Linux: memory of td_alloc ends where a page does that nobody may
+ * touch, so that a kernel that goes past its end faults, and the name of the last kernel is told. */
+bool td_guards(void);
+void td_guards_name(const char* kernel);
+
 /* Refuses code made for another architecture, and features this machine lacks or this runtime does
  * not know. */
 int32_t td_check_machine(const td_plan* plan, td_error* error);

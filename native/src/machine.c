@@ -11,6 +11,7 @@
 
 #if defined(__linux__)
 #include <sched.h>
+#include <signal.h>
 #include <sys/mman.h>
 #endif
 
@@ -35,19 +36,83 @@ size_t td_physical_memory(void) {
   return known;
 }
 
-void* td_alloc(size_t bytes, td_error* error) {
+/* Memory with nothing behind it: what goes past its end faults at once. */
+#if defined(__linux__)
+static _Atomic(const char*) running = NULL;
+static struct sigaction before_guards;
+
+/* Tells the kernel and leaves the rest, the fault comes again, to who was asked before. */
+static void tell_fault(int number) {
+  static const char head[] = "treadle: a fault in or after kernel ";
+  const char* name = running;
+  sigaction(number, &before_guards, NULL);
+  if (name == NULL) return;
+  ssize_t told = write(STDERR_FILENO, head, sizeof head - 1);
+  told = told < 0 ? told : write(STDERR_FILENO, name, strlen(name));
+  if (told >= 0) (void)!write(STDERR_FILENO, "\n", 1);
+}
+
+bool td_guards(void) {
+  static _Atomic int wanted = -1;
+  if (wanted >= 0) return wanted == 1;
+  const char* text = getenv("TREADLE_GUARD");
+  bool is_wanted = text != NULL && strcmp(text, "1") == 0;
+  if (is_wanted) {
+    struct sigaction action = {.sa_handler = tell_fault};
+    sigaction(SIGSEGV, &action, &before_guards);
+  }
+  wanted = is_wanted;
+  return is_wanted;
+}
+
+void td_guards_name(const char* kernel) { running = kernel; }
+
+static size_t page_bytes(void) { return (size_t)sysconf(_SC_PAGESIZE); }
+
+/* A page that begins with the length of all, the block up to the end of its pages, and a page that
+ * nobody may touch. Bytes are 0xff, so numbers that nobody wrote are no numbers. */
+static void* guarded_alloc(size_t bytes) {
+  size_t page = page_bytes(), used = (bytes + TD_ALIGNMENT - 1) / TD_ALIGNMENT * TD_ALIGNMENT;
+  if (used == 0) used = TD_ALIGNMENT;
+  size_t pages = (used + page - 1) / page * page, all = pages + 2 * page;
+  char* base = mmap(NULL, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (base == MAP_FAILED) return NULL;
+  memset(base + page, 0xff, pages);
+  *(size_t*)(void*)base = all;
+  mprotect(base + page + pages, page, PROT_NONE);
+  return base + page + pages - used;
+}
+
+static void guarded_free(char* memory) {
+  size_t page = page_bytes();
+  char* base = memory - (uintptr_t)memory % page - page;
+  munmap(base, *(size_t*)(void*)base);
+}
+#else
+bool td_guards(void) { return false; }
+void td_guards_name(const char* kernel) { (void)kernel; }
+static void* guarded_alloc(size_t bytes) { (void)bytes; return NULL; }
+static void guarded_free(char* memory) { (void)memory; }
+#endif
+
+static void* plain_alloc(size_t bytes) {
   size_t alignment = bytes >= TD_HUGE_PAGE ? TD_HUGE_PAGE : TD_ALIGNMENT;
   void* memory = NULL;
-  if (bytes > SIZE_MAX / 2 || bytes > td_physical_memory() ||
-      posix_memalign(&memory, alignment, bytes > 0 ? bytes : 1) != 0) {
-    td_fail(error, TD_MEMORY, "%zu bytes of memory are not available (this machine has %zu)", bytes,
-            td_physical_memory());
-    return NULL;
-  }
+  if (posix_memalign(&memory, alignment, bytes > 0 ? bytes : 1) != 0) return NULL;
 #if defined(MADV_HUGEPAGE)
   /* Advice only: without it the memory works, slower. */
   if (bytes >= TD_HUGE_PAGE) (void)madvise(memory, bytes, MADV_HUGEPAGE);
 #endif
+  return memory;
+}
+
+void* td_alloc(size_t bytes, td_error* error) {
+  void* memory = NULL;
+  if (bytes <= SIZE_MAX / 2 && bytes <= td_physical_memory())
+    memory = td_guards() ? guarded_alloc(bytes) : plain_alloc(bytes);
+  if (memory == NULL)
+    td_fail(error, TD_MEMORY, "%zu bytes of memory are not available (this machine has %zu)", bytes,
+            td_physical_memory());
   return memory;
 }
 
@@ -58,7 +123,12 @@ void td_touch(void* memory, size_t bytes) {
   if (bytes > 0) at[bytes - 1] = 0;
 }
 
-void td_free(void* memory) { free(memory); }
+void td_free(void* memory) {
+  if (memory != NULL && td_guards())
+    guarded_free(memory);
+  else
+    free(memory);
+}
 
 /* ---- usable CPUs ----------------------------------------------------------------------------- */
 

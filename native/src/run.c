@@ -162,7 +162,10 @@ static int32_t step_failed(const td_executor* e, uint32_t i, int32_t result, td_
 }
 
 static int32_t run_plain(td_executor* e, uint32_t begin, uint32_t end, td_error* error) {
+  bool guards = td_guards();
   for (uint32_t i = begin; i < end; i++) {
+    if (guards && e->steps[i].kernel != NULL)
+      td_guards_name(e->plan.kernels[e->plan.instructions[i].kernel]);
     int32_t result = run_step(e, &e->steps[i]);
     if (result != 0) return step_failed(e, i, result, error);
   }
