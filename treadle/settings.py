@@ -180,7 +180,7 @@ TABLE = (
         lambda: 0.1,
         "a number from 0, such as 0.1",
         "by which part of themselves weights may grow for Winograd's and Strassen's algorithms "
-        "(a few MB may always be added)",
+        "(half a megabyte may always be added)",
     ),
     Setting(
         "host_cpu",

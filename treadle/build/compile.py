@@ -121,8 +121,8 @@ def compile_model(
     `opt_level` 0 runs every operator as its own kernel, 3 does everything. `winograd` says whether
     3x3 convolutions may run by Winograd's filtering and large products with constant weights by
     Strassen's algorithm, which multiply less and round differently (None: as TREADLE_WINOGRAD says,
-    by default yes). `weight_growth` is the part of themselves by which weights may grow for that
-    where less time is saved than memory added (None: as TREADLE_WEIGHT_GROWTH says, by default a
+    by default yes). `weight_growth` is the part of themselves by which weights may grow for that,
+    half a megabyte at least where it is not 0 (None: as TREADLE_WEIGHT_GROWTH says, by default a
     tenth). With `dynamic`, sizes that the file leaves open are decided by each run; else an unknown
     batch becomes 1. `unchecked` leaves out the check that indices that are data (`Gather`,
     `ScatterND`, ...) are inside of what they index: then those outside take the nearest element, or

@@ -222,8 +222,8 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
         "--weight-growth",
         type=share,
         metavar="PART",
-        help="by which part of themselves weights may grow for these algorithms where less time is "
-        "saved than memory added, such as 1 for all of them (default: 0.1); 0: not at all",
+        help="by which part of themselves, or up to half a megabyte, weights may grow for these "
+        "algorithms (default: 0.1); 0: not at all. Larger is faster where products dominate",
     )
     parser.add_argument(
         "--unchecked",
