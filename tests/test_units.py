@@ -38,7 +38,7 @@ MATHEMATICS = {
     "ops/activation.py": {"_TANH_GELU"},
     "ops/coupling.py": {"_ROUNDS", "_TOLERANCE"},
     "ops/image.py": {"_SAMPLE"},
-    "ops/lowered/conv_winograd.py": {"KERNEL", "TILES", "POINTS"},
+    "ops/lowered/winograd_transforms.py": {"KERNEL", "TILES", "POINTS"},
     "ops/iterated.py": {"_MOST_DIVISIONS", "_NEAR", "_TINY"},
     "ops/merge_sort.py": {"_MOST_PASSES"},
     "ops/lowered/staged.py": {"STEP"},

@@ -75,7 +75,14 @@ def run_linked(
     header = (folder / f"{name}.h").read_text()
     arena = header.split("_ARENA_BYTES ")[1].split()[0]
     words = [f"-DMODEL={name}", f'-DMODEL_HEADER="{name}.h"', f"-DARENA_BYTES={arena}"]
-    command = [*(compiler or artifacts.compiler()), *STRICT, *flags, *words, f"-I{package}", f"-I{folder}"]
+    command = [
+        *(compiler or artifacts.compiler()),
+        *STRICT,
+        *flags,
+        *words,
+        f"-I{package}",
+        f"-I{folder}",
+    ]
     files = [str(PROGRAM), str(folder / source), str(package / "libtreadle.a")]
     build = [*command, *files, "-lm", "-ldl", "-o", str(folder / "program")]
     subprocess.run(build, check=True, timeout=300)

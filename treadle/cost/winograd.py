@@ -22,7 +22,7 @@ from treadle.cost.memory import (
     shared_bytes_per_cycle,
 )
 from treadle.cost.registers import Tile, fma_cycles, tile_set_cycles
-from treadle.limits import TILE_VECTORS
+from treadle.limits import TILE_VECTORS, TRANSFORMED_BYTES
 from treadle.target.base import Target
 
 _OPERATIONS = {3: 5, 4: 6, 5: 3, 6: 4}
@@ -43,8 +43,6 @@ _SEEN_WEIGHTS = 0.08
 """The share of the time of reading weights again from level 3 that multiplications do not hide."""
 _SHARED_ROOM = 4
 """How many times a core's level 2 V may take where the cores read it from level 3."""
-_MOST_APART = 16 << 20
-"""Bytes of weights that a run may transform before all groups: its memory grows by them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +150,7 @@ def fits_weights(shape: WinogradShape, target: Target, vectors: int) -> bool:
 
 def fits_apart(shape: WinogradShape, target: Target) -> bool:
     """True when all that a run makes of plain weights stays in the caches."""
-    room = min(kept_bytes(target, 3), _MOST_APART)
+    room = min(kept_bytes(target, 3), TRANSFORMED_BYTES)
     return shape.plain_weights and shape.weight_bytes <= room
 
 

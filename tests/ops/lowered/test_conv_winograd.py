@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of Winograd convolutions: the transforms, the operator, and its error as compiled code."""
+"""Tests of Winograd convolutions: the operator, and its error as compiled code."""
 
 from __future__ import annotations
 
@@ -11,71 +11,15 @@ import pytest
 from tests.target.kernel import native
 from treadle.build.compile import compile_model
 from treadle.errors import TypeMismatch
-from treadle.expr import nodes as ex
-from treadle.expr.traversal import substitute
 from treadle.graph.nodes import Constant, Function, Module, Var
 from treadle.graph.types import TensorType
 from treadle.ops.conv import ConvAttrs, conv
 from treadle.ops.lowered.channel_blocks import pack_nchwc, unpack_nchwc
-from treadle.ops.lowered.conv_winograd import (
-    TILES,
-    conv2d_winograd_nchwc,
-    filter_matrix,
-    input_forms,
-    input_matrix,
-    output_forms,
-    output_matrix,
-    padded_extent,
-)
+from treadle.ops.lowered.conv_winograd import conv2d_winograd_nchwc, padded_extent
+from treadle.ops.lowered.winograd_transforms import TILES
 from treadle.ops.movement import pad
 from treadle.optimize.methods.winograd_weights import transform_weights
 from treadle.target.base import Target
-
-BOTH_WAYS = [(tile, taps) for tile in TILES for taps in (2, 3)]
-
-
-def _matrix(forms: list[ex.Expr], symbols: list[ex.Var]) -> np.ndarray:
-    """The coefficients of linear forms: their values at the unit vectors."""
-    columns = []
-    for one in symbols:
-        values: dict[ex.Expr, ex.Expr] = {
-            s: ex.Const.of(float(s is one), "float64") for s in symbols
-        }
-        columns.append([_number(substitute(f, values)) for f in forms])
-    return np.array(columns).T
-
-
-def _number(e: ex.Expr) -> float:
-    if isinstance(e, ex.Const):
-        return float(e.value)
-    if isinstance(e, ex.Call):
-        a, b, c = map(_number, e.args)
-        return a * b + c
-    assert isinstance(e, ex.Binary)
-    a, b = _number(e.a), _number(e.b)
-    return {"add": a + b, "sub": a - b, "mul": a * b}[e.op]
-
-
-@pytest.mark.parametrize(("tile", "taps"), BOTH_WAYS)
-def test_the_forms_are_the_matrices(tile: int, taps: int) -> None:
-    d = [ex.Var(f"d{i}", "float64") for i in range(tile + taps - 1)]
-    np.testing.assert_array_equal(_matrix(input_forms(d), d), input_matrix(tile, taps))
-    np.testing.assert_array_equal(_matrix(output_forms(d, tile), d), output_matrix(tile, taps))
-
-
-@pytest.mark.parametrize(("tile", "taps"), BOTH_WAYS)
-def test_the_matrices_filter_exactly(tile: int, taps: int) -> None:
-    rng = np.random.default_rng(tile)
-    d, g = rng.standard_normal(tile + taps - 1), rng.standard_normal(taps)
-    weights, data = filter_matrix(tile, taps) @ g, input_matrix(tile, taps) @ d
-    made = output_matrix(tile, taps) @ (weights * data)
-    np.testing.assert_allclose(made, np.correlate(d, g, "valid"), rtol=1e-12, atol=1e-13)
-
-
-@pytest.mark.parametrize(("tile", "taps"), BOTH_WAYS)
-def test_constants_of_the_transforms_are_exact_in_float32(tile: int, taps: int) -> None:
-    for matrix in (input_matrix(tile, taps), output_matrix(tile, taps)):
-        np.testing.assert_array_equal(matrix.astype(np.float32), matrix)
 
 
 @pytest.mark.parametrize("tile", TILES)

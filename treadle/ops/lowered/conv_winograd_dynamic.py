@@ -26,17 +26,19 @@ from treadle.ops.axis_names import image_axes
 from treadle.ops.conv import known_extent
 from treadle.ops.example_numbers import uniform
 from treadle.ops.lowered.conv_winograd import (
-    KERNEL,
-    TILES,
     WinogradAttrs,
     conv2d_winograd_nchwc,
+    padded_extent,
+    weights_channels,
+    weights_shape,
+)
+from treadle.ops.lowered.winograd_transforms import (
+    KERNEL,
+    TILES,
     filter_transform,
     input_forms,
     output_forms,
-    padded_extent,
     taps_of_phase,
-    weights_channels,
-    weights_shape,
 )
 from treadle.ops.numeric import element_at
 from treadle.ops.schedules.winograd_dynamic import schedule_winograd_dynamic

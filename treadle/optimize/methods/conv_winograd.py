@@ -21,18 +21,16 @@ from treadle.graph.nodes import Constant, Node
 from treadle.graph.types import known_sizes, tensor_type
 from treadle.ops.conv import conv
 from treadle.ops.lowered.conv_winograd import (
-    KERNEL,
-    TILES,
     WinogradAttrs,
     conv2d_winograd_nchwc,
     padded_extent,
-    taps_of_phase,
     tiles_along,
 )
 from treadle.ops.lowered.conv_winograd_dynamic import (
     DynamicWinogradAttrs,
     conv2d_winograd_dynamic_nchwc,
 )
+from treadle.ops.lowered.winograd_transforms import KERNEL, TILES, taps_of_phase
 from treadle.ops.schedules.winograd import plan_winograd
 from treadle.ops.schedules.winograd_dynamic import plan_winograd_dynamic
 from treadle.optimize.blocked import Blocked, has_known_image

@@ -7,7 +7,7 @@ from math import prod
 
 import numpy as np
 
-from treadle.ops.lowered.conv_winograd import KERNEL, filter_matrix, taps_of_phase
+from treadle.ops.lowered.winograd_transforms import KERNEL, filter_matrix, taps_of_phase
 
 
 def transform_weights(w: np.ndarray, tile: int, stride: int = 1) -> np.ndarray:
