@@ -202,7 +202,7 @@ DEFERRED_BYTES = 1 << 20
 meanwhile."""
 
 FREE_GROWTH_BYTES = 512 << 10
-"""Bytes by which the weights of any model may grow: few beside the images of a small one."""
+"""Bytes by which the weights of any model may grow: few compared with a small one's images."""
 
 TRANSFORMED_BYTES = 16 << 20
 """Bytes of weights that a run may transform at once: its memory grows by them."""

@@ -5,7 +5,7 @@
  * is counted by the linker. Text goes to the debugger (semihosting), here to QEMU.
  *
  *     treadle compile examples/digits/digits.onnx --target "c -mtriple=thumbv7em-none-eabi \
- *        -mcpu=cortex-m4" --weight-growth 0 -o digits.c
+ *        -mcpu=cortex-m4" --no-winograd -o digits.c
  *     arm-none-eabi-gcc -std=c11 -O2 -mcpu=cortex-m4 -mfloat-abi=hard -mfpu=fpv4-sp-d16 \
  *        -ffunction-sections -fdata-sections -Inative/include -I. -nostartfiles \
  *        -T examples/deploy/cortex_m.ld -Wl,--gc-sections examples/deploy/classify_bare.c digits.c \

@@ -35,7 +35,7 @@ def product(size: int) -> tuple[Node, Var]:
 def test_what_the_algorithms_add_is_what_goes_without_them(kind: str) -> None:
     body, x = convolution(64, 56) if kind == "convolution" else product(1024)
     module = Module(Function((x,), body, "main"), ("y",), "net")
-    fast = treadle.compile(module, target=TARGET)
+    fast = treadle.compile(module, target=TARGET, weight_growth=4)
     plain = treadle.compile(module, target=TARGET, winograd=False)
     word = "winograd" if kind == "convolution" else "strassen"
     assert any(word in k.content for k in fast.kernels)
