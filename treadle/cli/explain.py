@@ -217,7 +217,7 @@ def _json(compiled: Executable, rows: Sequence[Explained], gone: Sequence[str]) 
 def candidate_text(candidate: Candidate) -> str:
     """Return a line of the table of methods: name, thousands of cycles, why it was not chosen."""
     cycles = "" if candidate.cycles is None else f"{candidate.cycles / 1e3:.1f} kcycles"
-    return f"{candidate.name:<15} {cycles:>17}  {candidate.reason or 'chosen'}"
+    return f"{candidate.name:<18} {cycles:>14}  {candidate.reason or 'chosen'}"
 
 
 def print_explanation(compiled: Executable, rows: Sequence[Explained], gone: Sequence[str]) -> None:
