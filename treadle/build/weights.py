@@ -11,7 +11,7 @@ from treadle.graph.nodes import Function
 from treadle.graph.text import functions_of
 from treadle.graph.types import tensor_type
 from treadle.ops.lowered.conv_strassen import conv2d_strassen_nchwc
-from treadle.ops.lowered.conv_winograd import WinogradAttrs, conv2d_winograd_nchwc
+from treadle.ops.lowered.conv_winograd import WinogradAttrs
 from treadle.ops.lowered.matmul_strassen import LEFT, dense_strassen
 
 _STRASSEN = Fraction(4, len(LEFT))  # four blocks become seven sums
@@ -45,8 +45,6 @@ def _grown_weights(call: g.Call, kernel: Function) -> Iterator[tuple[g.Constant,
 def _share(call: g.Call) -> Fraction | None:
     if call.op in (conv2d_strassen_nchwc, dense_strassen):
         return _STRASSEN
-    if call.op is conv2d_winograd_nchwc and isinstance(call.attrs, WinogradAttrs):
-        if call.attrs.plain_weights:
-            return None
-        return Fraction(_TAPS, (call.attrs.points * call.attrs.stride) ** 2)
-    return None
+    if not isinstance(call.attrs, WinogradAttrs) or call.attrs.plain_weights:
+        return None
+    return Fraction(_TAPS, (call.attrs.points * call.attrs.stride) ** 2)
