@@ -283,21 +283,44 @@ def is_sum(e: Expr) -> bool:
 
 def monomial(x: Expr, y: Expr, like: Affine) -> Affine:
     """Return the product of two atoms; equal products give the same node."""
-    if x.lanes == y.lanes:
+    if x.lanes == y.lanes == 1:
         return like.like({_product(x, y): 1}, 0)
-    scalar, vector = (x, y) if x.lanes == 1 else (y, x)
-    if isinstance(vector, Ramp) and is_lane_ramp(vector):
-        stride = Affine({}, 0, x.dtype)
-        for atom, k in decompose(vector.stride).terms.items():
-            stride = stride.plus(monomial(scalar, atom, stride), k)
-        stride = stride.plus(Affine({scalar: 1}, 0, x.dtype), decompose(vector.stride).const)
-        return decompose(ramp(vector.base, stride.to_expr(), vector.lanes))
-    return like.like({binary("mul", vector, scalar): 1}, 0)
+    return like.like({_vector_product(x, y): 1}, 0)
 
 
 @lru_cache(maxsize=1 << 12)
 def _product(x: Expr, y: Expr) -> Expr:
-    parts = sorted(factors(x) + factors(y), key=brief_text)
+    return _multiplied(sorted(factors(x) + factors(y), key=brief_text))
+
+
+@lru_cache(maxsize=1 << 12)
+def _vector_product(x: Expr, y: Expr) -> Expr:
+    """Return a product of atoms of which one has lanes at least.
+
+    All scalars in it, strides of ramps from 0 among them, are one scalar: the stride of the first
+    ramp where there is one, else the last factor.
+    """
+    scalars: list[Expr] = []
+    ramps: list[Ramp] = []
+    others: list[Expr] = []
+    for factor in factors(x) + factors(y):
+        if factor.lanes == 1:
+            scalars.append(factor)
+        elif isinstance(factor, Broadcast):
+            scalars += factors(factor.value)
+        elif isinstance(factor, Ramp) and is_lane_ramp(factor):
+            scalars += [s for s in factors(factor.stride) if splat_value(s) != 1]
+            ramps.append(factor)
+        else:
+            others.append(factor)
+    one = Const.of(1, x.dtype)
+    scalar = _multiplied(sorted(scalars, key=brief_text)) if scalars else one
+    lanes = [_lane_ramp(scalar if k == 0 else one, r) for k, r in enumerate(ramps)]
+    vector = _multiplied([*lanes, *sorted(others, key=brief_text)])
+    return vector if ramps or not scalars else binary("mul", vector, scalar)
+
+
+def _multiplied(parts: list[Expr]) -> Expr:
     product = parts[0]
     for factor in parts[1:]:
         product = binary("mul", product, factor)
