@@ -23,7 +23,7 @@ from treadle.te.knobs import DEFAULTS
 from treadle.tune.gpu_runner import GpuRunner
 from treadle.tune.model import tune_model
 from treadle.tune.options import TuneOptions
-from treadle.tune.runner import MeasureOptions
+from treadle.tune.runner import Baseline, MeasureOptions
 from treadle.tune.task import Task, extract_tasks
 
 QUICK = MeasureOptions(repeat=3, min_repeat_ms=0.2, timeout=PATIENCE)
@@ -52,9 +52,12 @@ def edited(made: ObjectCode, old: str, new: str) -> ObjectCode:
 @pytest.mark.opencl
 def test_right_candidates_have_times(runner: GpuRunner, tasks: list[Task]) -> None:
     for number, task in enumerate(tasks):
-        measured = runner.measure(number, task.built(DEFAULTS), float("inf"))
+        made = task.built(DEFAULTS)
+        measured = runner.measure(number, made, float("inf"))
         assert measured.error == ""
         assert all(0 < s < 10 for s in measured.seconds)
+        beside = runner.measure(number, made, float("inf"), Baseline(made, 1e4))
+        assert 1e2 < np.median(beside.seconds) < 1e6
 
 
 @pytest.mark.opencl

@@ -23,7 +23,7 @@ from treadle.te.knobs import DEFAULTS
 from treadle.tune.boards import BoardWorkers
 from treadle.tune.executor import LocalWorkers, Outcome, WorkOptions
 from treadle.tune.rpc_executor import DeviceRunner, RpcExecutor, rpc_executor
-from treadle.tune.runner import Measured, MeasureOptions
+from treadle.tune.runner import Baseline, Measured, MeasureOptions
 from treadle.tune.task import Task, extract_tasks
 
 DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.onnx"
@@ -50,6 +50,8 @@ def test_candidates_are_checked_and_timed(tracker: Service, tasks: list[Task]) -
     assert len(good.seconds) == 2
     assert all(0 < seconds < 1 for seconds in good.seconds)
     other = runner.measure(1, second, inf)
+    beside = runner.measure(0, first, inf, Baseline(first, 1e3))
+    assert 1e2 < np.median(beside.seconds) < 1e4
     assert not other.error
     rows = runner.race(0, [first, first], 3)
     assert [(len(row.seconds), row.error) for row in rows] == [(3, ""), (3, "")]
@@ -113,8 +115,10 @@ def test_several_devices_measure_at_the_same_time(
     tracker: Service, tasks: list[Task], tmp_path: Path
 ) -> None:
     class Slow(DeviceRunner):
-        def measure(self, task: int, made: ObjectCode, best: float) -> Measured:
-            found = super().measure(task, made, best)
+        def measure(
+            self, task: int, made: ObjectCode, best: float, baseline: Baseline | None = None
+        ) -> Measured:
+            found = super().measure(task, made, best, baseline)
             wait_until(lambda: states(tracker_of(tracker)).count("busy") == 2, "both devices")
             return found
 
@@ -137,7 +141,9 @@ def test_several_devices_measure_at_the_same_time(
 
 def test_a_device_that_dies_costs_what_it_measured(tracker: Service, tasks: list[Task]) -> None:
     class Deadly(DeviceRunner):
-        def measure(self, task: int, made: ObjectCode, best: float) -> Measured:
+        def measure(
+            self, task: int, made: ObjectCode, best: float, baseline: Baseline | None = None
+        ) -> Measured:
             os._exit(3)
 
     make = partial(Deadly, tracker_of(tracker), "board", 1)

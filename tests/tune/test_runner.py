@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from treadle.build.kernel import Kernel, ObjectCode
 from treadle.target.backend import backend_of
 from treadle.te.knobs import Config
 from treadle.tune import runner as runner_module
-from treadle.tune.runner import MeasureOptions, Runner, figures_of, raced
+from treadle.tune.runner import Baseline, Beside, MeasureOptions, Runner, figures_of, raced
 from treadle.tune.task import Task
 
 NOTHING = ("entry:\n", "entry:\n  ret i32 0\nrest:\n")
@@ -108,6 +109,43 @@ def test_an_interrupted_first_call_is_no_hopeless_candidate() -> None:
     assert len(figures_of(Interrupted(1e-4, every=7), MeasureOptions(), 1e-4)) > 1
 
 
+def test_how_fast_the_machine_is_at_the_time_drops_out() -> None:
+    """It becomes slower, by half in the end; beside a kernel that took 1 ms before."""
+    pace, options = Pace(), MeasureOptions(precision=0.001)
+    timer, other = pace.timer(2e-3), pace.timer(1e-3)
+    assert np.median(figures_of(timer, options, inf)) > 2.3e-3
+    pace.seconds = 0.0
+    figures = figures_of(timer, options, inf, beside=Beside(other, 1e-3))
+    assert np.median(figures) == pytest.approx(2e-3, rel=0.02)
+
+
+def test_figures_that_something_ran_in_do_not_ask_for_more() -> None:
+    """Two of five take twice as long; their standard deviation would ask for all twelve."""
+    uses: list[int] = []
+
+    def timer(calls: int) -> float:
+        uses.append(calls)
+        return 2e-3 if len(uses) in (4, 5) else 1e-3 + 1e-6 * (len(uses) % 3)
+
+    options = MeasureOptions(min_repeat_ms=1e-3)
+    assert len(figures_of(timer, options, inf)) == 5
+
+
+@dataclass
+class Pace:
+    """A clock of a machine that becomes slower, from 1.2 to 1.5 times the seconds of a call."""
+
+    seconds: float = 0.0
+
+    def timer(self, seconds: float) -> Callable[[int], float]:
+        def timer(calls: int) -> float:
+            taken = seconds * min(1.5, 1.2 + self.seconds)
+            self.seconds += calls * taken
+            return taken
+
+        return timer
+
+
 def test_every_round_of_a_race_begins_with_another() -> None:
     order: list[int] = []
 
@@ -157,6 +195,16 @@ def test_what_crashes_or_never_ends_costs_one_trial(task: Task, code: str, said:
         assert measured.error.startswith(said)
         runner.options = QUICK  # a slow machine may take longer than the limit
         assert runner.measure(0, code_of(task), float("inf")).error == ""
+
+
+def test_times_beside_a_baseline_are_those_of_its_records(runner: Runner, task: Task) -> None:
+    """The baseline is the candidate itself, which the records say takes a thousand seconds."""
+    code = code_of(task, rows=2)
+    found = runner.measure(0, code, float("inf"), Baseline(code, 1e3))
+    assert found.error == ""
+    assert 1e2 < np.median(found.seconds) < 1e4
+    wrong = runner.measure(0, code_of(task, NOTHING), float("inf"), Baseline(code, 1e3))
+    assert wrong.error.startswith("the result is wrong")
 
 
 def test_candidates_run_in_turns(runner: Runner, task: Task) -> None:

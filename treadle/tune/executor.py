@@ -8,8 +8,9 @@ builders and a runner here; `dask` (`dask_executor.py`) asks the workers of a Da
 from __future__ import annotations
 
 import hashlib
+import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -18,8 +19,11 @@ from treadle.build.kernel import ObjectCode
 from treadle.target.host import usable_cores
 from treadle.te.choice import Choice
 from treadle.tune.builder import Builders, Built, build_all
-from treadle.tune.runner import Measured, MeasureOptions, Runner
+from treadle.tune.runner import Baseline, Measured, MeasureOptions, Runner
 from treadle.tune.task import Task
+
+_MOST_TIMES = 2.0
+"""A baseline takes at most so many times as long as the best candidate: it costs time, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +37,15 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class WorkOptions:
-    """How candidates are built and measured; `builders` None: as many as there is room for."""
+    """How candidates are built and measured; `builders` None: as many as there is room for.
+
+    `measured` are candidates that records hold times of, by task: new ones are timed beside them.
+    """
 
     measure: MeasureOptions
     builders: int | None = None
     build_timeout: float = 30.0
+    measured: Mapping[int, tuple[Choice, float]] = field(default_factory=dict)
 
 
 class Workers(Protocol):
@@ -101,8 +109,14 @@ class KnownCode:
 class CandidateRunner(Protocol):
     """Checks and times what has been built."""
 
-    def measure(self, task: int, made: ObjectCode, best: float) -> Measured:
-        """Check and time a candidate of a task; `best` seconds are those of the best known."""
+    def measure(
+        self, task: int, made: ObjectCode, best: float, baseline: Baseline | None = None
+    ) -> Measured:
+        """Check and time a candidate of a task; `best` seconds are those of the best known.
+
+        Each figure is taken next to one of the baseline, and scaled by what that takes more or less
+        than its seconds.
+        """
 
     def race(self, task: int, made: Sequence[ObjectCode], rounds: int) -> list[Measured]:
         """Time candidates of one task alternately: a figure of each in every round."""
@@ -128,6 +142,11 @@ class LocalWorkers:
 
     The runner is here too, unless `make_runner` makes another. With `is_quiet` nothing is built
     while it measures.
+
+    A machine is not equally fast all the time, and candidates are measured minutes apart. So they
+    are timed beside a baseline of their task: what records hold a time of, else the first candidate
+    that runs, later one that takes less than half as long. Their times are those of a machine as
+    fast as when the first baseline was measured.
     """
 
     tasks: Sequence[Task]
@@ -136,6 +155,10 @@ class LocalWorkers:
     is_quiet: bool = True
     _tasks_of: dict[int, int] = field(default_factory=dict)
     _known: KnownCode = field(default_factory=KnownCode)
+    _baselines: dict[int, Baseline] = field(default_factory=dict)
+    _asked: set[int] = field(default_factory=set)
+    _waiting: dict[int, list[Built]] = field(default_factory=dict)
+    """Candidates of tasks whose baseline is being built."""
     _stack: ExitStack = field(default_factory=ExitStack)
     _builders: Builders = field(init=False)
     _runner: CandidateRunner = field(init=False)
@@ -164,14 +187,33 @@ class LocalWorkers:
 
     def add(self, ticket: int, task: int, choice: Choice) -> None:
         """Queue a candidate for the builders."""
+        if task in self.options.measured and task not in self._asked:
+            self._asked.add(task)
+            self._waiting[task] = []
+            self._builders.add(_baseline_ticket(task), task, self.options.measured[task][0])
         self._tasks_of[ticket] = task
         self._builders.add(ticket, task, choice)
 
     def results(self, wait: float, best: Callable[[int], float]) -> Iterator[Outcome]:
         """Measure what has been built."""
         for built in self._builders.results(wait):
-            task = self._tasks_of.pop(built.ticket)
-            yield Outcome(built.ticket, self._measured(task, built, best), built.seconds)
+            for ready in self._ready(built):
+                task = self._tasks_of.pop(ready.ticket)
+                yield Outcome(ready.ticket, self._measured(task, ready, best), ready.seconds)
+
+    def _ready(self, built: Built) -> list[Built]:
+        """Return the candidates that can be measured now that one more has been built."""
+        if built.ticket < 0:
+            task = _baseline_ticket(built.ticket)
+            if built.object is not None:
+                seconds = self.options.measured[task][1]
+                self._baselines[task] = Baseline(built.object, seconds)
+            return self._waiting.pop(task)
+        waiting = self._waiting.get(self._tasks_of[built.ticket])
+        if waiting is None:
+            return [built]
+        waiting.append(built)
+        return []
 
     def _measured(self, task: int, built: Built, best: Callable[[int], float]) -> Measured:
         made = built.object
@@ -193,7 +235,16 @@ class LocalWorkers:
     def measure(self, task: int, made: ObjectCode, best: float) -> Measured:
         """Check and time what has been built, while nothing is being built."""
         with self._quiet():
-            return self._runner.measure(task, made, best)
+            found = self._runner.measure(task, made, best, self._baselines.get(task))
+        if found.seconds and min(found.seconds) <= self.options.measure.hopeless * best:
+            self._offer(task, Baseline(made, statistics.median(found.seconds)))
+        return found
+
+    def _offer(self, task: int, other: Baseline) -> None:
+        """Take a candidate as the baseline where there is none, or one that takes far longer."""
+        known = self._baselines.get(task)
+        if known is None or known.seconds > _MOST_TIMES * other.seconds:
+            self._baselines[task] = other
 
     def race(self, task: int, choices: Sequence[Choice], rounds: int) -> list[Measured]:
         """Build choices and time them alternately, while nothing is being built."""
@@ -202,6 +253,11 @@ class LocalWorkers:
         with self._quiet():
             times = iter(self._runner.race(task, made, rounds) if made else [])
         return [Measured(error=b.error) if b.object is None else next(times) for b in built]
+
+
+def _baseline_ticket(number: int) -> int:
+    """Return the ticket of a task's baseline, or the task of such a ticket."""
+    return -1 - number
 
 
 class _Quiet:

@@ -19,7 +19,7 @@ from treadle.runtime.gpu.kernel import DeviceKernel
 from treadle.runtime.signature import Signature
 from treadle.tune.failures import WRONG
 from treadle.tune.process import Serve, packed, unpacked
-from treadle.tune.runner import MeasureOptions, Timer, drop_oldest, figures_of, raced
+from treadle.tune.runner import MeasureOptions, Timer, beside, drop_oldest, figures_of, raced
 
 _MOST_BYTES = 2 << 30
 """Of arguments and results that stay on the device, in addition to those of the task at hand."""
@@ -65,15 +65,17 @@ def _answer(ready: dict[int, _Ready], data: dict[str, Any], payload: bytes) -> d
             return {"error": "", "dropped": drop_oldest(ready, _MOST_BYTES)}
         task = ready[data["task"]]
         kernels = list(_loaded(task, data["kernels"], payload))
-        errors = [_check(k, task) for k in kernels]
+        is_race = data["do"] == "race"
+        errors = [_check(k, task) for k in (kernels if is_race else kernels[:1])]
         timers = [_timer(k, task) for k in kernels]
-        if data["do"] == "race":
+        if is_race:
             rows = raced(timers, errors, int(data["rounds"]), task.options, sliced=False)
             return {"rows": [asdict(row) for row in rows]}
         if errors[0]:
             return {"seconds": [], "error": errors[0]}
-        best = float(data["best"])
-        return {"seconds": figures_of(timers[0], task.options, best, sliced=False), "error": ""}
+        best, other = float(data["best"]), beside(timers, data)
+        seconds = figures_of(timers[0], task.options, best, sliced=False, beside=other)
+        return {"seconds": seconds, "error": ""}
     except DeviceError as e:
         return {**_failed(data, e.problem), "ends": True}
     except TreadleError as e:

@@ -33,6 +33,8 @@ from treadle.tune.boards import BoardWorkers
 from treadle.tune.executor import LocalWorkers, Workers, WorkOptions
 from treadle.tune.failures import WRONG
 from treadle.tune.runner import (
+    Baseline,
+    Beside,
     Measured,
     MeasureOptions,
     Timer,
@@ -171,16 +173,24 @@ class DeviceRunner:
             self._session.close()
         self._session = self._ready = None
 
-    def measure(self, task: int, made: ObjectCode, best: float) -> Measured:
-        """Check and time a candidate of a task; `best` seconds are those of the best known."""
+    def measure(
+        self, task: int, made: ObjectCode, best: float, baseline: Baseline | None = None
+    ) -> Measured:
+        """Check and time a candidate of a task, as `CandidateRunner.measure` says."""
         try:
             ready = self._prepared(task)
             kernel, module = self._loaded(task, made)
             if error := self._check(kernel, ready):
                 return Measured(error=error)
-            timer = _timer(kernel, ready, self._options)
-            found = figures_of(timer, self._options, best, sliced=False)
-            module.free()
+            timer, beside = _timer(kernel, ready, self._options), None
+            modules = [module]
+            if baseline is not None:
+                other, module = self._loaded(task, baseline.code)
+                modules.append(module)
+                beside = Beside(_timer(other, ready, self._options), baseline.seconds)
+            found = figures_of(timer, self._options, best, sliced=False, beside=beside)
+            for module in modules:
+                module.free()
             return _believed(found)
         except TreadleError as error:
             self._give_up()

@@ -10,9 +10,10 @@ from __future__ import annotations
 import selectors
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol, TypeVar
+from functools import partial
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -38,8 +39,11 @@ _SLICE_SECONDS = 0.5e-3
 slice mostly escapes and a figure does not."""
 _INTERRUPTED_SECONDS = 0.05
 """What a call of a few microseconds may take where others run in between."""
-_Z = 1.96
-"""Of a normal distribution 95 % lies within so many standard deviations."""
+_Z, _NORMAL, _OF_MEDIAN = 1.96, 1.4826, 1.2533
+"""Of a normal distribution: within how many standard deviations 95 % lies, how many median
+deviations one is, and by how much the median deviates more than the mean."""
+_MANY = 5
+"""So many figures say by their median deviation how far they are apart."""
 _LOOK_SECONDS, _IDLE, _SPIN_SECONDS = 0.005, 0.1, 1.0
 """Threads are idle that use at most this share of a core between two looks; how long to wait."""
 
@@ -54,7 +58,7 @@ class MeasureOptions:
 
     A figure is of at least `number` calls and `min_repeat_ms`: the median of slices of them, so
     that what runs in between does not count, where kernels run here. There are at least two
-    figures; more until the 95 % confidence interval of their mean is within `precision` of it (a
+    figures; more until the 95 % confidence interval of their median is within `precision` of it (a
     share), but at most `repeat`. One that is `hopeless` times slower than the best known gets one
     figure. With `flush` no cache holds the arguments when a call begins; with `cold_weights` none
     holds the weights, as in a model with more of them than the caches hold. `timeout` seconds are
@@ -120,6 +124,14 @@ class Measured:
     error: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """A candidate that the others of its task are timed beside, and the seconds its records say."""
+
+    code: ObjectCode
+    seconds: float
+
+
 class Runner:
     """A process that measures candidates of the tasks; a context that ends it."""
 
@@ -161,12 +173,22 @@ class Runner:
             self._prepared.add(task)
         return error
 
-    def measure(self, task: int, made: ObjectCode, best: float) -> Measured:
-        """Check and time a candidate of a task; `best` seconds are those of the best known."""
+    def measure(
+        self, task: int, made: ObjectCode, best: float, baseline: Baseline | None = None
+    ) -> Measured:
+        """Check and time a candidate of a task, as `CandidateRunner.measure` says."""
         if error := self.prepare(task):
             return Measured(error=f"{NO_REFERENCE}: {error}")
-        request = {"do": "measure", "task": task, "best": best, "kernels": self._said(task, [made])}
-        head, error = self._ask(request, made.code, self.options.timeout)
+        codes = [made] if baseline is None else [made, baseline.code]
+        request = {
+            "do": "measure",
+            "task": task,
+            "best": best,
+            "beside": None if baseline is None else baseline.seconds,
+            "kernels": self._said(task, codes),
+        }
+        code = b"".join(c.code for c in codes)
+        head, error = self._ask(request, code, self.options.timeout)
         time.sleep(self.options.cooldown)
         if error:
             return Measured(error=error)
@@ -289,12 +311,13 @@ def _answer(
             wait_for_idle_threads()
             return {"error": "", "dropped": drop_oldest(prepared, _MOST_BYTES)}
         ready = prepared[number]
+        kernels = _loaded(task, data, code)
         if data["do"] == "race":
-            return {"rows": _race(task, ready, data, code, options)}
-        kernel = task.loaded(code, data["kernels"][0]["workspace"])
-        if error := _check(kernel, ready):
+            return {"rows": _race(kernels, ready, int(data["rounds"]), options)}
+        if error := _check(kernels[0], ready):
             return {"seconds": [], "error": error}
-        seconds = figures_of(_timer(kernel, ready, options), options, float(data["best"]))
+        timers = [_timer(kernel, ready, options) for kernel in kernels]
+        seconds = figures_of(timers[0], options, data["best"], beside=beside(timers, data))
         return {"seconds": seconds, "error": ""}
     except TreadleError as e:
         return {"seconds": [], "error": e.problem}
@@ -369,24 +392,60 @@ def _check(kernel: LoadedKernel, ready: _Prepared) -> str:
     return ""
 
 
+class Beside(NamedTuple):
+    """A kernel that another is timed beside, and what a call of it takes by the records."""
+
+    timer: Timer
+    seconds: float
+
+
+def beside(timers: Sequence[Timer], request: Mapping[str, Any]) -> Beside | None:
+    """Return what the first of some kernels is timed beside, as a request of a runner says."""
+    return None if request["beside"] is None else Beside(timers[1], float(request["beside"]))
+
+
 def figures_of(
-    timer: Timer, options: MeasureOptions, best: float, *, sliced: bool = True
+    timer: Timer,
+    options: MeasureOptions,
+    best: float,
+    *,
+    sliced: bool = True,
+    beside: Beside | None = None,
 ) -> list[float]:
     """Return the seconds of a call, one figure per repeat; `timer` calls the kernel some times.
 
-    Not `sliced`, each figure is one use of the timer.
+    Not `sliced`, each figure is one use of the timer. `beside` another kernel, each figure is taken
+    next to one of that, and scaled by what that takes more or less than it is known to: how fast
+    the machine is at the time drops out.
     """
     once = _once(timer)
     if once > 4 * options.hopeless * best:
         return [once]
-    calls = max(options.number, _calls(once, options.min_repeat_ms))
-    each = max(options.number, _slice(calls, once)) if sliced else calls
+    take = _taking(timer, once, options, sliced)
+    other = None if beside is None else _taking(beside.timer, None, options, sliced)
     figures: list[float] = []
     while len(figures) < max(options.repeat, 1):
-        figures.append(_figure(timer, calls, each))
+        if beside is None or other is None:
+            figures.append(take())
+        elif len(figures) % 2:
+            scale = beside.seconds / other()
+            figures.append(take() * scale)
+        else:
+            own = take()
+            figures.append(own * beside.seconds / other())
         if min(figures) > options.hopeless * best or _is_precise(figures, options.precision):
             break
     return figures
+
+
+def _taking(
+    timer: Timer, once: float | None, options: MeasureOptions, sliced: bool
+) -> Callable[[], float]:
+    """Return what takes a figure of a kernel, of which a call takes about `once` seconds."""
+    seconds = _once(timer) if once is None else once
+    calls = max(options.number, _calls(seconds, options.min_repeat_ms))
+    each = max(options.number, _slice(calls, seconds)) if sliced else calls
+    return partial(_figure, timer, calls, each)
 
 
 def _once(timer: Timer) -> float:
@@ -410,10 +469,20 @@ def _calls(seconds: float, least_ms: float) -> int:
 
 
 def _is_precise(figures: Sequence[float], precision: float) -> bool:
+    """Return whether the 95 % interval of the median is within `precision` of it, a share.
+
+    The median of normal figures deviates 1.25 times as far as their mean. Of five and more, how far
+    they are apart is told by the median of their deviations, which figures that something else ran
+    in do not move; see Rousseeuw and Croux, Alternatives to the median absolute deviation (1993).
+    """
     if len(figures) < 3:
         return False
-    error = statistics.stdev(figures) / len(figures) ** 0.5
-    return bool(_Z * error <= precision * statistics.fmean(figures))
+    middle = statistics.median(figures)
+    spread = statistics.stdev(figures)
+    if len(figures) >= _MANY:
+        deviation = statistics.median(abs(f - middle) for f in figures)
+        spread = min(spread, _NORMAL * deviation)
+    return bool(_Z * _OF_MEDIAN * spread <= precision * middle * len(figures) ** 0.5)
 
 
 def _timer(kernel: LoadedKernel, ready: _Prepared, options: MeasureOptions) -> Timer:
@@ -423,22 +492,22 @@ def _timer(kernel: LoadedKernel, ready: _Prepared, options: MeasureOptions) -> T
     return lambda calls: kernel.time_evaluator(calls, flush=options.flush)(*ready.arguments).min
 
 
-def _race(
-    task: Task,
-    ready: _Prepared,
-    data: dict[str, Any],
-    code: bytes,
-    options: MeasureOptions,
-) -> list[dict[str, object]]:
+def _loaded(task: Task, request: Mapping[str, Any], code: bytes) -> list[LoadedKernel]:
+    """Return the kernels of a request, whose code stands one after the other."""
     kernels: list[LoadedKernel] = []
     start = 0
-    for row in data["kernels"]:
+    for row in request["kernels"]:
         kernels.append(task.loaded(code[start : start + row["size"]], row["workspace"]))
         start += row["size"]
+    return kernels
+
+
+def _race(
+    kernels: Sequence[LoadedKernel], ready: _Prepared, rounds: int, options: MeasureOptions
+) -> list[dict[str, object]]:
     errors = [_check(k, ready) for k in kernels]
     timers = [_timer(k, ready, options) for k in kernels]
-    rows = raced(timers, errors, int(data["rounds"]), options)
-    return [asdict(row) for row in rows]
+    return [asdict(row) for row in raced(timers, errors, rounds, options)]
 
 
 def raced(

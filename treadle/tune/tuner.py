@@ -154,7 +154,9 @@ class Tuner:
     def workers(self) -> AbstractContextManager[Workers]:
         """Return what builds and measures candidates of the tasks."""
         options = self.options
-        how = WorkOptions(options.measure, options.builders, options.build_timeout)
+        ran = {s.number: next((t for t in s.trials if t.seconds), None) for s in self.states}
+        known = {number: (t.choice, t.time) for number, t in ran.items() if t is not None}
+        how = WorkOptions(options.measure, options.builders, options.build_timeout, known)
         return self._executor.workers([s.task for s in self.states], how)
 
     def _changed(self) -> None:
