@@ -42,7 +42,7 @@ from treadle.tune.methods import (
 )
 from treadle.tune.options import TuneOptions
 from treadle.tune.record_store import RecordStore, open_store
-from treadle.tune.settle import Comparison, Evidence, compared
+from treadle.tune.settle import Comparison, Evidence, compared, seconds_for
 from treadle.tune.task import extract_tasks
 from treadle.tune.tuner import OnChange, Tuner
 from treadle.tune.worker import why_unlike
@@ -363,7 +363,8 @@ def _settled(run: _Run, fused: Fused, tuner: Tuner, methods: Sequence[MethodReco
         evidence = Evidence()
         while changed:
             after = run.compiled(methods, changed)
-            comparison = compared(before, after, inputs, list(changed))
+            seconds = seconds_for(tuner.elapsed)
+            comparison = compared(before, after, inputs, list(changed), seconds)
             evidence.add(comparison)
             names = list(changed)
             slower = evidence.slower(names) or ([] if comparison.is_faster else names)

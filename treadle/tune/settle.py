@@ -20,13 +20,19 @@ import numpy as np
 from treadle.build.executable import Executable
 from treadle.runtime.array import NDArray
 
-_SECONDS, _LEAST_ROUNDS, _MOST_ROUNDS = 4.0, 15, 1000
+_SECONDS, _MOST_SECONDS, _PART = 4.0, 15.0, 1 / 40
+"""A comparison takes such a part of the time that was spent on tuning, within these seconds."""
+_LEAST_ROUNDS, _MOST_ROUNDS = 15, 1000
 _LONGER = 3
 """So many times the seconds may be spent where it is not clear which model is faster."""
 _DEVIATIONS = 1.64
-"""Rounds that a model must win beyond half of them: one in twenty pairs of equal models does."""
+"""By how many standard deviations a model is ahead that is faster; one in twenty equal ones is."""
 _EVEN = 1.0
 """A kernel is kept when it takes at most this share of its default's time."""
+
+
+_DIGITS = 9
+"""Changes are logarithms of ratios; what differs in later digits is rounding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +81,11 @@ class Evidence:
         return [n for n in names if n in self.ratios and np.median(self.ratios[n]) > _EVEN]
 
 
+def seconds_for(tuned: float) -> float:
+    """Return how long to compare two models after so many seconds of tuning."""
+    return min(max(_SECONDS, _PART * tuned), _MOST_SECONDS)
+
+
 def compared(
     before: Executable,
     after: Executable,
@@ -110,7 +121,7 @@ class _Rounds:
     before: list[float] = field(default_factory=list)
     after: list[float] = field(default_factory=list)
     change: list[float] = field(default_factory=list)
-    """What the kernels take more after than before, all together."""
+    """What the kernels take after by what they take before, all together: its logarithm."""
 
     @property
     def count(self) -> int:
@@ -120,13 +131,13 @@ class _Rounds:
         """Take in a round: seconds of a whole run and of each kernel, before and after."""
         self.before.append(whole[0])
         self.after.append(whole[1])
-        change = 0.0
+        both = [0.0, 0.0]
         for name, ratios in self.ratios.items():
             old, new = spent[0].get(name, 0.0), spent[1].get(name, 0.0)
             if old:
                 ratios.append(new / old)
-                change += new - old
-        self.change.append(change)
+                both = [both[0] + old, both[1] + new]
+        self.change.append(math.log(both[1] / both[0]) if both[0] else 0.0)
 
     def go_on(self, spent: float, seconds: float) -> bool:
         """Return whether another round is needed, `spent` seconds after the start."""
@@ -137,7 +148,7 @@ class _Rounds:
         return spent < seconds or not (self._whole() or _sign(self.change))
 
     def _whole(self) -> int:
-        return _sign([new - old for old, new in zip(self.before, self.after, strict=True)])
+        return _sign([math.log(n / o) for o, n in zip(self.before, self.after, strict=True)])
 
     def comparison(self) -> Comparison:
         """Return what the rounds say."""
@@ -153,15 +164,19 @@ class _Rounds:
 
 
 def _sign(changes: Sequence[float]) -> int:
-    """Return -1 where changes are less than 0 too often for chance, 1 where greater, else 0.
+    """Return -1 where paired changes are below 0 by more than chance, 1 where above, else 0.
 
-    The sign test; see Conover, Practical Nonparametric Statistics, section 3.4. Changes of 0 count
-    for neither.
+    The signed ranks of Wilcoxon (Individual comparisons by ranking methods, 1945): how far a change
+    is from 0 counts by its rank, so that a round in which something else ran counts like others.
+    Changes of 0 count for neither, equal ones share their ranks.
     """
-    less = sum(c < 0 for c in changes)
-    count = less + sum(c > 0 for c in changes)
-    beyond = less - count / 2
-    if not count or abs(beyond) < _DEVIATIONS * math.sqrt(count) / 2:
+    found = np.asarray([c for c in np.round(changes, _DIGITS) if c])
+    count = len(found)
+    _, place, alike = np.unique(np.abs(found), return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(alike) - (alike - 1) / 2)[place]
+    beyond = count * (count + 1) / 4 - float(np.sum(ranks[found > 0]))
+    deviation = math.sqrt(count * (count + 1) * (2 * count + 1) / 24)
+    if not count or abs(beyond) < _DEVIATIONS * deviation:
         return 0
     return -1 if beyond > 0 else 1
 
