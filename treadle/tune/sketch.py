@@ -24,6 +24,7 @@ from treadle.te.schedule import Schedule
 from treadle.tune.sketch_cost import costs_of
 from treadle.tune.sketch_features import NAMES, features_of
 from treadle.tune.sketch_limits import within_limits
+from treadle.tune.sketch_plans import Unused
 from treadle.tune.sketch_rules import SketchRule, sketches_of
 from treadle.tune.sketch_slots import Ints, Slot, Values, drawn_rows, moved_rows, size_of
 from treadle.tune.sketch_start import first_candidates
@@ -61,8 +62,7 @@ class SketchSpace:
     """All candidates of the sketches of a schedule's tensors.
 
     `rules` are asked before those of this package. The schedule itself stays as it is; the steps of
-    a candidate are for a fresh one. Of its one reduction the last `unused` terms are known to be
-    zero, its first and last axis (blocks of channels, channels of a block) counted as one.
+    a candidate are for a fresh one. `unused` are terms of its one reduction that are zero.
 
     Raises: ScheduleError where the target or a symbolic size is none that sketches are made for.
     """
@@ -75,7 +75,7 @@ class SketchSpace:
         target: Target,
         rules: Sequence[SketchRule] = (),
         *,
-        unused: int = 0,
+        unused: Unused | None = None,
     ) -> None:
         self.schedule = schedule.fresh()
         self.target = target
@@ -90,7 +90,8 @@ class SketchSpace:
         """Return the space of a fused function of a graph."""
         group = build_group(function, target)[0]
         sums = [s for s in group.schedule.stages if getattr(s.op, "reduce_axis", ())]
-        unused = getattr(group.attrs, "unused", 0) if len(sums) == 1 else 0
+        count = getattr(group.attrs, "unused", 0) if len(sums) == 1 else 0
+        unused = Unused(count, group.attrs.blocks_axis) if count else None
         return SketchSpace(group.schedule, target, rules, unused=unused)
 
     @property

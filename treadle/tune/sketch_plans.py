@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -297,6 +298,16 @@ class Blocks(_OneStage):
 Plan = Simple | Tiled | Blocks
 
 
+class Unused(NamedTuple):
+    """The last `terms` of a reduction are zero, its axis `blocks` and its last taken as one.
+
+    Those axes are the blocks of input channels and the channels of a block.
+    """
+
+    terms: int
+    blocks: int
+
+
 @dataclass(frozen=True, eq=False)
 class Sketch:
     """A structure with open choices: the steps all its candidates share, then a plan per stage.
@@ -310,8 +321,8 @@ class Sketch:
     nests: Mapping[int, Nest]
     readers: Mapping[int, tuple[int, ...]]
     """By the stage of a plan's results: the stages of the plans that read it; -1 for others."""
-    unused: int = 0
-    """How many of a reduction's last terms are zero, its first and last axis counted as one."""
+    unused: Unused | None = None
+    """Which terms of its one reduction are zero; None where that is not known of any."""
 
     @cached_property
     def users(self) -> tuple[tuple[int, ...], ...]:

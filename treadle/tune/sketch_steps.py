@@ -22,6 +22,7 @@ from treadle.tune.sketch_plans import (
     Simple,
     Sketch,
     Tiled,
+    Unused,
     numbered,
     structured,
 )
@@ -47,7 +48,8 @@ def steps_of(schedule: Schedule, sketch: Sketch, choices: Choices) -> tuple[Step
             is_host = bool(where.is_host(k)[0])
             found.append(block_steps(made, plan, values, place, sizes, is_host=is_host))
         else:
-            unused = 0 if any(s.primitive == "rfactor" for s in sketch.steps) else sketch.unused
+            is_whole = all(s.primitive != "rfactor" for s in sketch.steps)
+            unused = sketch.unused if is_whole else None
             found.append([_Tiles(made, plan, values, place, sizes, unused).apply()])
     return tuple(made.steps)
 
@@ -152,7 +154,7 @@ class _Tiles:
         values: Choices,
         place: Place | None,
         sizes: tuple[int, ...],
-        unused: int = 0,
+        unused: Unused | None = None,
     ) -> None:
         self.unused = unused
         self.schedule, self.plan, self.values, self.place = schedule, plan, values, place
@@ -334,11 +336,13 @@ class _Tiles:
     def _skip_unused(self) -> None:
         """Skip the terms that are known to be zero, in the innermost loop of their axes."""
         axes = _compute(self.sums).reduce_axis
-        ends = (axes[0], axes[-1]) if len(axes) > 1 else ()
+        if self.unused is None or len(axes) < 2:
+            return
+        ends = (axes[self.unused.blocks], axes[-1])
         loops = [self.last[a] for a in ends if a in self.last]
-        if self.unused and loops:
+        if loops:
             innermost = max(loops, key=self.sums.leaf_iter_vars.index)
-            end = prod(_known(a.extent) for a in ends) - self.unused
+            end = prod(_known(a.extent) for a in ends) - self.unused.terms
             self.sums.skip_past(innermost, ends, end)
 
     def _in_order(

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import prod
+from typing import ClassVar
 
 import numpy as np
 
@@ -47,6 +48,8 @@ class BlockedConvAttrs(ConvAttrs):
     """
 
     unused: int = 0
+    blocks_axis: ClassVar[int] = 0
+    """Which axis of the sums counts blocks of input channels; the last counts those of a block."""
 
 
 def _infer_conv2d_nchwc(attrs: BlockedConvAttrs, x: Type, w: Type) -> TensorType:

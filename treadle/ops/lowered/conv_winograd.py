@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 
@@ -81,6 +81,8 @@ class WinogradAttrs(Attrs):
     unused: int = 0
     groups: int = 1
     plain_weights: bool = False
+    blocks_axis: ClassVar[int] = -2
+    """Which axis of the sums counts blocks of input channels; the last counts those of a block."""
 
     @property
     def points(self) -> int:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -53,6 +54,8 @@ class DynamicWinogradAttrs(Attrs):
     stride: int = 1
     unused: int = 0
     plain_weights: bool = False
+    blocks_axis: ClassVar[int] = -2
+    """As in `WinogradAttrs`."""
 
     @property
     def points(self) -> int:

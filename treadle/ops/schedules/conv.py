@@ -91,7 +91,7 @@ def schedule_conv2d_nchwc(group: Group, target: Target, knobs: Knobs) -> None:
     if taps is not None:
         _skip_zeros(total, taps)
     if unused:
-        skip_unused(total, compute_of(total).reduce_axis[0], unused)
+        skip_unused(total, group.attrs)
     _fetch_ahead(total, tile, registers, target, knobs)
     _share_next_panels(total, tile, rows, target, knobs)
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import Protocol
 
 from treadle.cost.forks import is_worth_forking, least_elements, least_unknown_elements
 from treadle.cost.registers import fma_cycles
@@ -457,7 +458,15 @@ def _limit(check: Expr, axes: tuple[IterVar, ...]) -> tuple[IterVar, int, Expr |
     return None if bound.terms else (found[0], bound.const + strict, None)
 
 
-def skip_unused(sums: Stage, chunk: IterVar, unused: int) -> None:
-    """Skip the last input channels of sums over `chunk`, the blocks, ..., channels of a block."""
-    lane = compute_of(sums).reduce_axis[-1]
-    sums.skip_past(lane, (chunk, lane), known(chunk) * known(lane) - unused)
+class _Channels(Protocol):
+    @property
+    def unused(self) -> int: ...
+    @property
+    def blocks_axis(self) -> int: ...
+
+
+def skip_unused(sums: Stage, attrs: _Channels) -> None:
+    """Skip the last input channels of sums, as many as attributes of a convolution say."""
+    axes = compute_of(sums).reduce_axis
+    chunk, lane = axes[attrs.blocks_axis], axes[-1]
+    sums.skip_past(lane, (chunk, lane), known(chunk) * known(lane) - attrs.unused)

@@ -161,7 +161,7 @@ def schedule_winograd(group: Group, target: Target, knobs: Knobs) -> None:
     if group.attrs.stride > 1:
         skip_odd_ends(sums, group.attrs.stride)
     if group.attrs.unused:
-        skip_unused(sums, compute_of(sums).reduce_axis[-2], group.attrs.unused)
+        skip_unused(sums, group.attrs)
     panels = ceil(known(axes_of(products)[3]) / plan.registers.vectors)
     stays = shape.v_bytes(plan.rows * plan.columns) <= filled_bytes(target, 2)
     fetched = ceil(panels / target.cores) if stays else 1

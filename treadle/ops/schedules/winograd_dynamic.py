@@ -106,7 +106,7 @@ def schedule_winograd_dynamic(group: Group, target: Target, knobs: Knobs) -> Non
     if group.attrs.stride > 1:
         skip_odd_ends(sums, group.attrs.stride)
     if group.attrs.unused:
-        skip_unused(sums, compute_of(sums).reduce_axis[-2], group.attrs.unused)
+        skip_unused(sums, group.attrs)
     if group.attrs.plain_weights:
         transform_filters(s, sums, products, plan, target, knobs)
     products.compute_at(result, at_panel)
