@@ -8,6 +8,7 @@ Every row is a process of its own, from `import` to the last run:
 - `compile`: `treadle.compile(model)` and runs, with an empty cache of kernels (or, with `--warm`,
   one that holds them all);
 - `load`: `treadle.load(artifact)` and runs, the file in the page cache;
+- `in C`: the same artifact and one run by a C program with the runtime, without Python;
 - `onnxruntime`: a session and runs.
 
 `peak` is the largest resident memory at one moment, looked at every few milliseconds: what belongs
@@ -38,6 +39,7 @@ from benchmarks import machine
 from benchmarks.engines import random_inputs
 from benchmarks.first_run import Figures, status_bytes
 from benchmarks.serving import FOLDER, model_file
+from treadle.runtime import native
 
 DEFAULT = ("resnet50", "bert_base", "vit_base", "gpt2", "mobilenet_v2", "squeezenet")
 AIMS = (
@@ -45,6 +47,7 @@ AIMS = (
     "<= 1.15 model; load <= 100 ms for 700 MB; first run <= 1.5 steady ones"
 )
 _SAMPLE_SECONDS = 0.004
+_C_SAMPLE_SECONDS = 0.0005
 
 
 # ---- memory of processes -------------------------------------------------------------------------
@@ -111,6 +114,38 @@ def measure(engine: str, file: Path, inputs: Path, runs: int, cache: Path) -> Fi
     return Figures(**found)  # type: ignore[arg-type]
 
 
+# ---- without Python ------------------------------------------------------------------------------
+
+
+def c_program(folder: Path) -> Path:
+    """Build the example that runs a model from C, and return it."""
+    source, program = FOLDER.parent / "native" / "examples" / "run_model.c", folder / "run_model"
+    library = native.find_library()
+    words = ["cc", "-std=c11", "-O2", f"-I{FOLDER.parent / 'native' / 'include'}", str(source)]
+    subprocess.run(
+        [*words, str(library), f"-Wl,-rpath,{library.parent}", "-o", str(program)], check=True
+    )
+    return program
+
+
+def peak_in_c(artifact: Path, inputs: Path, folder: Path) -> int:
+    """Return the largest resident memory of a C program that opens an artifact and runs it."""
+    words = [str(artifact)]
+    with np.load(inputs) as stored:
+        for number, (_, array) in enumerate(stored.items()):
+            file = folder / f"{number}.bin"
+            np.ascontiguousarray(array).tofile(file)
+            words.append(str(file))
+    child = subprocess.Popen([c_program(folder), *words], stdout=subprocess.DEVNULL)
+    peak = 0  # what wait4 says of it would count this process, which it was before it ran a program
+    while child.poll() is None:
+        peak = max(peak, status_bytes(child.pid, "VmHWM"))
+        time.sleep(_C_SAMPLE_SECONDS)
+    if child.returncode:
+        raise SystemExit(f"the C program ends with {child.returncode}")
+    return peak
+
+
 # ---- a network -----------------------------------------------------------------------------------
 
 
@@ -145,6 +180,7 @@ def network(model: Path, runs: int, *, is_warm: bool) -> dict[str, object]:
             "onnxruntime": measure("onnxruntime", model, inputs, runs, cache),
         }
         sizes = {
+            "c_peak_bytes": peak_in_c(artifact, inputs, Path(folder)),
             "model_bytes": model.stat().st_size,
             "artifact_bytes": artifact.stat().st_size,
             "weight_bytes": weight_bytes(artifact),
@@ -175,6 +211,8 @@ def _rows(found: Mapping[str, object]) -> Iterator[str]:
             f"{f.first_seconds * 1e3:7.1f} ms ({f.first_seconds / f.steady_seconds:5.2f} of "
             f"steady {f.steady_seconds * 1e3:.1f})"
         )
+    peak = float(str(found["c_peak_bytes"]))
+    yield f"  {'in C':12}peak {peak * mb:7.0f} MB {peak / weights:.2f} of weights"
 
 
 def main() -> int:

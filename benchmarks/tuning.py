@@ -4,7 +4,7 @@
     python -m benchmarks.tuning host MODEL [--trials 1000] [--target T]
     python -m benchmarks.tuning naive MODEL [--trials 64] [--space template|sketch] [--tasks 10]
     python -m benchmarks.tuning kill MODEL [--kills 20] [--trials 120]
-    python -m benchmarks.tuning order RECORDS MODEL
+    python -m benchmarks.tuning order RECORDS MODEL [--target T]
 
 `host` tunes a whole model: wall time, the share of it that this process spends on searching and
 learning, builds per second and core, and the model before and after, run in turns. `naive` hides
@@ -214,7 +214,8 @@ def _ratio_of_finals(model: Path, first: Records, second: Records) -> float:
 def order(arguments: argparse.Namespace) -> None:
     """Print, by task, the pairs of candidates that the analytic model orders most wrongly."""
     records = Records.read(arguments.records)
-    for task in extract_tasks(fused_model(arguments.model)).tasks:
+    compiling = {"target": arguments.target} if arguments.target else {}
+    for task in extract_tasks(fused_model(arguments.model, **compiling)).tasks:
         trials = [t for t in records.trials(task.name, task.target) if t.seconds]
         (space,) = spaces_of(task, "template")
         points = [(space.from_json(t.point), t) for t in trials if t.space == "template"]
@@ -258,7 +259,7 @@ def main() -> None:
         if name != "order":
             default = {"host": 1000, "naive": 64, "kill": 120}[name]
             verb.add_argument("--trials", type=int, default=default)
-        if name == "host":
+        if name in ("host", "order"):
             verb.add_argument("--target", default="")
         if name == "naive":
             verb.add_argument("--space", default="template")
