@@ -5,7 +5,7 @@
  * is counted by the linker. Text goes to the debugger (semihosting), here to QEMU.
  *
  *     treadle compile examples/digits/digits.onnx --target "c -mtriple=thumbv7em-none-eabi \
- *        -mcpu=cortex-m4" --no-winograd -o digits.c
+ *        -mcpu=cortex-m4" -o digits.c
  *     arm-none-eabi-gcc -std=c11 -O2 -mcpu=cortex-m4 -mfloat-abi=hard -mfpu=fpv4-sp-d16 \
  *        -ffunction-sections -fdata-sections -Inative/include -I. -nostartfiles \
  *        -T examples/deploy/cortex_m.ld -Wl,--gc-sections examples/deploy/classify_bare.c digits.c \
@@ -19,6 +19,7 @@
 
 static _Alignas(64) unsigned char memory[DIGITS_MEMORY_BYTES];
 static _Alignas(64) float pixels[8 * 8], scores[10];
+_Static_assert(DIGITS_STACK_BYTES <= 1024, "cortex_m.ld has 2 KB of stack, half of it for arrays");
 
 /* The picture seven.pgm, as a camera gives it: from 0 to 16. */
 static const uint8_t PICTURE[8 * 8] = {

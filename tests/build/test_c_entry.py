@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -22,6 +23,9 @@ from treadle.errors import UsageError
 DIGITS = ROOT / "examples" / "digits" / "digits.onnx"
 MICRO = "c -mtriple=thumbv7em-none-eabi -mcpu=cortex-m4"
 ARMV7 = "c -mtriple=armv7-linux-gnueabihf -mcpu=cortex-a9"
+
+COMPILER_BYTES = 700
+"""Of the stack, for what a compiler keeps of a function besides its arrays."""
 
 FLOAT, INT8, INT64 = TensorProto.FLOAT, TensorProto.INT8, TensorProto.INT64
 
@@ -60,6 +64,20 @@ def quantised() -> bytes:
         v=generator.integers(-100, 100, (180, 10), np.int8),
         **scales,
     )
+
+
+def filtered() -> bytes:
+    """Two convolutions that Winograd's filtering computes, the first of larger tiles."""
+    generator = np.random.default_rng(4)
+    v, w = (generator.standard_normal((16, c, 3, 3), np.float32) / 9 for c in (32, 16))
+    node = helper.make_node
+    nodes = [
+        node("Conv", ["x", "v"], ["a"], pads=[1, 1, 1, 1]),
+        node("Relu", ["a"], ["b"]),
+        node("Conv", ["b", "w"], ["y"]),
+    ]
+    ports = {"x": (FLOAT, [1, 32, 18, 18])}, {"y": (FLOAT, [1, 16, 16, 16])}
+    return model_of(nodes, *ports, v=v, w=w)
 
 
 def gathered() -> bytes:
@@ -138,6 +156,53 @@ def test_a_model_runs_without_the_runtime(name: str, machine: str, tmp_path: Pat
     assert code == 0
     wanted = wanted_of(source, inputs)
     np.testing.assert_allclose(np.frombuffer(out, np.float32), wanted, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["digits", "filtered"])
+@pytest.mark.parametrize("option", ["", " -stack-bytes=4K", " -stack-bytes=64"])
+def test_kernels_keep_to_the_stack_of_a_board(name: str, option: str, tmp_path: Path) -> None:
+    """What the arrays of a kernel take is said, and gcc tells that they take no more."""
+    source = DIGITS if name == "digits" else filtered()
+    model = treadle.compile(source, target=MICRO + option)
+    assert sum("winograd" in k.content for k in model.kernels) == 2
+    inputs = random_inputs(model)
+    code, out = run_entry(model, inputs, tmp_path, *artifacts.compiler(), "-fstack-usage")
+    assert code == 0
+    wanted = wanted_of(source, inputs)
+    np.testing.assert_allclose(np.frombuffer(out, np.float32), wanted, rtol=1e-4, atol=1e-5)
+    told = re.search(r"#define MODEL_STACK_BYTES (\d+)\n", (tmp_path / "model.h").read_text())
+    assert told is not None
+    arrays = int(told[1])
+    assert arrays == max(k.stack_bytes for k in model.kernels)
+    assert arrays <= model.target.machine.stack_bytes
+    text = (tmp_path / "model.c").read_text()
+    assert not re.search("env->parallel", text)
+    sizes = {"float": 4, "int64_t": 8, "int32_t": 4, "int8_t": 1, "uint8_t": 1, "bool": 1}
+    declared = re.findall(r"^ +_Alignas\(\d+\) (\w+) \w+\[(\d+)\];", text, re.MULTILINE)
+    assert all(sizes[type_] * int(count) <= arrays for type_, count in declared)
+    usage = next(tmp_path.glob("*model.su"), None)
+    if usage is None:
+        pytest.skip("this compiler does not tell what functions take of the stack")
+    frames = [int(line.split("\t")[1]) for line in usage.read_text().splitlines()]
+    assert max(frames) <= arrays + COMPILER_BYTES
+
+
+def test_threads_share_no_memory_that_a_kernel_is_lent() -> None:
+    """What runs in parallel stays on the stack; schedules make it small enough, or it is said."""
+    model = treadle.compile(DIGITS, target=f"{ARMV7} -stack-bytes=8K")
+    assert any("env->parallel" in k.source() for k in model.kernels)
+    assert 0 < max(k.stack_bytes for k in model.kernels) <= 8 << 10
+    assert not any("stack" in note for note in model.notes)
+    model = treadle.compile(DIGITS, target=f"{ARMV7} -stack-bytes=128")
+    notes = [note for note in model.notes if "bytes of the stack" in note]
+    large = [k for k in model.kernels if k.stack_bytes > 128]
+    assert large
+    assert len(notes) == len(large)
+    assert re.fullmatch(
+        rf"kernel {large[0].name} takes \d+ bytes of the stack, and the target has 128 "
+        r"\(-stack-bytes\)",
+        notes[0],
+    )
 
 
 def test_indices_that_are_data_are_checked_and_inputs_copied(tmp_path: Path) -> None:

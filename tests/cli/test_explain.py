@@ -83,6 +83,22 @@ def test_explain_prints_text(model: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "2 nodes without a kernel" in out
 
 
+def test_explain_says_what_c_source_takes_of_the_stack(
+    model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for target, said in (
+        (
+            "c -mtriple=thumbv7em-none-eabi",
+            r"\d+ B: of 1\.0 kB that arrays may take; larger ones are",
+        ),
+        ("c -mtriple=armv7-linux-gnueabihf", r"\d+ B: of 1\.0 MB that an array may take"),
+        ("c", ""),
+    ):
+        assert main(["explain", str(model), "--target", target]) == 0
+        out = capsys.readouterr().out
+        assert re.search(rf"stack +{said}", out) if said else "stack" not in out
+
+
 def test_explain_refuses_an_artifact(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "x.tar").write_bytes(b"")
     assert main(["explain", str(tmp_path / "x.tar")]) == 2

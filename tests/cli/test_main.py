@@ -56,6 +56,14 @@ def test_compile_prints_progress_and_summary(
     assert "\x1b" not in out + err
 
 
+def test_compile_says_what_kernels_take_of_a_small_stack(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    target = "c -mtriple=thumbv7em-none-eabi -mcpu=cortex-m4 -stack-bytes=2K"
+    out, _ = run(capsys, "compile", DIGITS, "--target", target, "-o", tmp_path / "x.c")
+    assert re.search(r"stack +\S+ k?B for arrays of kernels, of 2\.0 kB \(-stack-bytes\)", out)
+
+
 def test_compile_names_its_output_after_the_model(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -82,7 +82,20 @@ def test_rows_share_sets_by_their_place_in_a_page() -> None:
 def test_buffers_of_a_thread_fit_its_cache_and_the_stack() -> None:
     assert local_bytes(with_caches(AVX512, l2=1 << 20)) == 512 << 10
     assert local_bytes(with_caches(AVX512, l2=8 << 20)) == 768 << 10
-    assert 4 * stack_bytes(4) == stack_bytes()
+    assert 4 * stack_bytes(AVX512, 4) == stack_bytes(AVX512)
+
+
+def test_buffers_are_smaller_where_a_thread_has_less_stack() -> None:
+    musl = parse_target("llvm -mtriple=x86_64-linux-gnu -mcpu=znver5 -stack-bytes=32K")
+    assert local_bytes(musl) == 24 << 10
+    assert stack_bytes(musl, 4) == 8 << 10
+
+
+def test_without_threads_buffers_need_no_room_on_the_stack() -> None:
+    """The caller lends them: what stays in the last cache decides, as memory is small."""
+    board = parse_target("c -mtriple=thumbv7em-none-eabi -mcpu=cortex-m4")
+    assert stack_bytes(board) == board.l3_bytes // 2 > board.machine.stack_bytes
+    assert local_bytes(board) == board.l2_bytes // 2
 
 
 def test_rows_that_evict_each_other_come_from_the_second_cache_every_time() -> None:

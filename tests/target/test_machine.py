@@ -115,3 +115,25 @@ def test_a_part_of_a_shared_cache_grows_with_the_sizes() -> None:
     larger = a72.with_sizes(CacheSizes(32 << 10, 512 << 10, 4 << 20))
     assert larger.caches[1].bytes == 2 << 20
     assert larger.sizes.l2 == 512 << 10
+
+
+@pytest.mark.parametrize(
+    ("triple", "stack"),
+    [
+        *((triple, 1 << 20) for triple in TRIPLES),
+        ("armv7-linux-gnueabihf", 1 << 20),
+        ("riscv32-unknown-linux-gnu", 1 << 20),
+        ("thumbv7em-none-eabi", 1 << 10),
+        ("riscv32-unknown-elf", 1 << 10),
+        ("arm-zephyr-eabi", 1 << 10),
+        ("aarch64-none-elf", 1 << 10),
+    ],
+)
+def test_kernels_have_little_stack_and_no_threads_without_a_system(triple: str, stack: int) -> None:
+    target = parse_target(f"c -mtriple={triple}")
+    assert target.machine.stack_bytes == stack
+    assert target.has_threads == (stack == 1 << 20)
+    assert "-stack-bytes" not in str(target)
+    more = parse_target(f"c -mtriple={triple} -stack-bytes=6K")
+    assert more.machine.stack_bytes == 6 << 10
+    assert parse_target(str(more)) == more

@@ -34,6 +34,7 @@ OTHER = Machine(
     remote_latency=2,
     fork_cycles=1,
     dot_rates=(("float16", "float16", 1.5), ("int8", "uint8", 8.0)),
+    stack_bytes=12345,
 )
 """It shares no fact with any row."""
 

@@ -13,9 +13,11 @@ _HEAD = """\
  *
  * `memory` are {upper}_MEMORY_BYTES bytes. It, the inputs and the outputs, in the order above,
  * begin at multiples of {alignment} bytes and share none. Nothing is allocated and nothing kept:
- * concurrent runs need a memory each. Returns TD_OK; TD_INPUT where an index is out of its
- * axis; TD_KERNEL where a kernel fails. */
+ * concurrent runs need a memory each. Arrays of kernels take up to {upper}_STACK_BYTES bytes of the
+ * stack, and what the compiler keeps there is some hundred more: gcc -fstack-usage tells how many.
+ * Returns TD_OK; TD_INPUT where an index is out of its axis; TD_KERNEL where a kernel fails. */
 #define {upper}_MEMORY_BYTES {memory}
+#define {upper}_STACK_BYTES {stack}
 int32_t {name}_run(void* memory, const void* const* inputs, void* const* outputs);
 """
 _ALIGNMENT = 64
@@ -31,10 +33,13 @@ class EntryFunction:
     definition: str
 
 
-def entry_function(name: str, plan: Json, constants: Sequence[str]) -> EntryFunction | None:
+def entry_function(
+    name: str, plan: Json, constants: Sequence[str], stack_bytes: int
+) -> EntryFunction | None:
     """Return `NAME_run`; None for a plan whose sizes or random numbers the runtime provides.
 
-    `constants` are the names of the weights, whose arrays are `weight0`, `weight1`, ...
+    `constants` are the names of the weights, whose arrays are `weight0`, `weight1`, ...;
+    `stack_bytes` is the most that arrays of a kernel take of the stack.
     """
     writers: Mapping[str, Callable[[Json, _Places], list[str]]] = {
         "call": _call,
@@ -47,7 +52,13 @@ def entry_function(name: str, plan: Json, constants: Sequence[str]) -> EntryFunc
     places = _Places(plan, constants)
     lines = [line for step in steps for line in writers[step["op"]](step, places)]
     memory = max(plan["arena_bytes"], _ALIGNMENT)
-    head = _HEAD.format(name=name, upper=name.upper(), alignment=_ALIGNMENT, memory=memory)
+    head = _HEAD.format(
+        name=name,
+        upper=name.upper(),
+        alignment=_ALIGNMENT,
+        memory=memory,
+        stack=stack_bytes,
+    )
     body = "\n".join(
         [
             "",

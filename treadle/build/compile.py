@@ -166,6 +166,7 @@ def built(fused: Fused, records: Records | None, report: Report) -> Executable:
         _build(fused.kernels, report)
     with _Timer(report, "plan"):
         plan = _plan(fused)
+    report.notes += _stack_notes(fused)
     module = fused.module
     made = GpuExecutable if fused.target.family == "gpu" else Executable
     return made(
@@ -336,6 +337,22 @@ def _plan(fused: Fused) -> MemoryPlan:
     plan = plan_memory(fused.main, launches, names, overwrite_from=least)
     plan.checks = list(fused.checks)
     return plan
+
+
+def _stack_notes(fused: Fused) -> list[str]:
+    """Return which kernels take more of the stack than the target has.
+
+    It is told of those that C source is written of; the others have the stacks of the runtime.
+    """
+    if not fused.target.is_source_only:
+        return []
+    room = fused.target.machine.stack_bytes
+    return [
+        f"kernel {k.name} takes {k.stack_bytes:,} bytes of the stack, and the target has {room:,} "
+        "(-stack-bytes)"
+        for k in fused.kernels
+        if k.stack_bytes > room
+    ]
 
 
 def _launch(call: g.Call, kernel: Kernel) -> Launch:

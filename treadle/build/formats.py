@@ -90,9 +90,10 @@ def _save_source(exe: Executable, path: Path, linker: Linker) -> None:
             f"{path.stem!r} is no name of C, and the source file {path} is to be named after it",
             hint=f"write {path.with_stem(symbol(path.stem))}",
         )
-    texts = []
+    texts, stack_bytes = [], 0
     for kernel in exe.kernels:
         texts.append(kernel.source())
+        stack_bytes = max(stack_bytes, kernel.stack_bytes)
         kernel.release()
     # What the compiler makes of portable source decides where it runs, not the target.
     plan = dict(exe.plan)
@@ -100,7 +101,7 @@ def _save_source(exe: Executable, path: Path, linker: Linker) -> None:
         plan |= {"cpu_features": []}
         plan.pop("triple", None)
     model = linked_model(exe, path.stem, plan)
-    run = entry_function(model.name, plan, tuple(model.constants))
+    run = entry_function(model.name, plan, tuple(model.constants), stack_bytes)
     with replacing(path) as file:
         write_source(file, model, texts, run)
     _save_header(exe, path, run)

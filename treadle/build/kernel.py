@@ -25,6 +25,7 @@ from treadle.graph.text import function_text
 from treadle.graph.types import as_dim
 from treadle.loop.from_schedule import schedule_to_func
 from treadle.loop.nodes import PrimFunc, func_text
+from treadle.lower.limit_stack import stack_bytes
 from treadle.lower.pipeline import LOOPS
 from treadle.passes import final_text
 from treadle.runtime.array import ArrayLike, NDArray
@@ -216,6 +217,7 @@ class Kernel:
         """Take other values of knobs, or steps; what was made with those before is dropped."""
         self.choice = choice
         self.object = self._loaded = None
+        self.__dict__.pop("stack_bytes", None)
         self.release()
 
     @cached_property
@@ -317,6 +319,11 @@ class Kernel:
         if self.object is not None:
             return self.object.workspace
         return size_to_json(as_dim(self.lowered.workspace_bytes), self.sizes)
+
+    @cached_property
+    def stack_bytes(self) -> int:
+        """The most bytes that its buffers take of the stack at once, before a compiler's own."""
+        return stack_bytes(self.lowered)
 
     @property
     def signature(self) -> Signature:

@@ -139,7 +139,18 @@ def summary(made: Executable) -> list[Row]:
         *_places(made),
         ("weights", _weights_text(made)),
         ("memory", "as each run needs" if memory.is_dynamic else planned),
+        *_stack(made),
     ]
+
+
+def _stack(made: Executable) -> list[Row]:
+    """Return what kernels that become C source take of the stack; nothing for other models."""
+    if not made.target.is_source_only:
+        return []
+    most = max((k.stack_bytes for k in made.kernels), default=0)
+    room = made.target.machine.stack_bytes
+    text = f"{size_text(most)} for arrays of kernels, of {size_text(room)} (-stack-bytes)"
+    return [("stack", text)]
 
 
 def _places(made: Executable) -> list[Row]:

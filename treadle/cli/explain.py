@@ -18,7 +18,7 @@ from treadle.cli.arguments import add_compile_options, add_model
 from treadle.cli.explain_knobs import kernel_called, knobs_json, print_knobs
 from treadle.cli.models import compile_file
 from treadle.cli.named import check_readable
-from treadle.cli.text import console, count_text, print_row
+from treadle.cli.text import console, count_text, print_row, size_text
 from treadle.errors import UsageError
 from treadle.frontend.importer import origin_of
 from treadle.frontend.onnx.files import open_model
@@ -152,7 +152,7 @@ def _row(
         operators=tuple(c.op.name for c in calls),
         result=str(function.body.type),
         schedule=schedule.__name__.removeprefix("schedule_").replace("_", " "),
-        choices=(*_where(step, compiled), *_choices(calls, decisions)),
+        choices=(*_where(step, compiled), *_choices(calls, decisions), *_stack(step, compiled)),
     )
 
 
@@ -196,6 +196,18 @@ def _where(step: Step, compiled: Executable) -> list[Choice]:
         return [Choice("runs on", target.kind, "it has a schedule for GPUs")]
     notes = (n.partition(": ")[2] for n in compiled.notes if n.startswith(f"kernel {step.kernel} "))
     return [Choice("runs on", "cpu", next(notes, "it has no schedule for GPUs"))]
+
+
+def _stack(step: Step, compiled: Executable) -> list[Choice]:
+    """Return what a kernel that becomes C source takes of the stack; nothing for other models."""
+    if not compiled.target.is_source_only:
+        return []
+    kernel = next(k for k in compiled.kernels if k.name == step.kernel)
+    room = size_text(compiled.target.machine.stack_bytes)
+    reason = f"of {room} that arrays may take; larger ones are in the memory of a run"
+    if compiled.target.has_threads:
+        reason = f"of {room} that an array may take"
+    return [Choice("stack", size_text(kernel.stack_bytes), reason)]
 
 
 def without_kernel(names: Sequence[str], rows: Sequence[Explained]) -> list[str]:

@@ -29,9 +29,9 @@ _LEAST_SAVED = 0.1
 more than their rows see, and loops whose ends differ are not unrolled."""
 
 
-def most_scores(itemsize: int) -> int:
+def most_scores(itemsize: int, target: Target) -> int:
     """Return how many elements a block of scores has at most, which lies on the stack."""
-    return stack_bytes(len(_ON_STACK)) // itemsize
+    return stack_bytes(target, len(_ON_STACK)) // itemsize
 
 
 def block_vectors(keys: int, lanes: int, itemsize: int, target: Target) -> int:
@@ -42,7 +42,7 @@ def block_vectors(keys: int, lanes: int, itemsize: int, target: Target) -> int:
     """
     row = keys * itemsize * lanes
     inner, outer = target.l1_bytes // (2 * row), kept_bytes(target, 2) // (2 * row)
-    most = min(outer, most_scores(itemsize) // (keys * lanes), BLOCK_VECTORS)
+    most = min(outer, most_scores(itemsize, target) // (keys * lanes), BLOCK_VECTORS)
     return max(0, min(most, max(2, inner)))
 
 

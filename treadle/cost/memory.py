@@ -11,7 +11,6 @@ import numpy.typing as npt
 
 from treadle.cost.registers import fma_cycles, load_cycles, tile_load_cycles
 from treadle.target.base import Target
-from treadle.target.machine import STACK_BYTES
 
 _BUSY = 0.85
 """The share of its time that memory delivers weights while products are computed."""
@@ -181,19 +180,25 @@ def local_bytes(target: Target) -> int:
 
     A part of the stack's limit is left, as a buffer may grow by the rests of tiles.
     """
-    return min(kept_bytes(target, 2), filled_stack_bytes())
+    return min(kept_bytes(target, 2), filled_stack_bytes(target))
 
 
-def filled_stack_bytes() -> int:
+def filled_stack_bytes(target: Target) -> int:
     """Return the bytes that all buffers of a kernel take of the stack: the rest is for others."""
-    return STACK_BYTES * 3 // 4
+    return stack_bytes(target) * 3 // 4
 
 
-def stack_bytes(buffers: int = 1) -> int:
-    """Return the bytes of each of so many buffers that a kernel holds on the stack together."""
-    return STACK_BYTES // buffers
+def stack_bytes(target: Target, buffers: int = 1) -> int:
+    """Return the bytes of each of so many buffers that a kernel holds on the stack together.
+
+    Where there are no threads, those that find no room on it are lent by the caller
+    (`treadle.lower.limit_stack`): they may take what stays in the last cache.
+    """
+    room = target.machine.stack_bytes
+    lent = 0 if target.has_threads else kept_bytes(target, 3)
+    return max(room, lent) // buffers
 
 
-def row_stage_bytes() -> int:
+def row_stage_bytes(target: Target) -> int:
     """Return the bytes of one stage of a row that all stages of the row hold on the stack."""
-    return stack_bytes(_ROW_STAGES)
+    return stack_bytes(target, _ROW_STAGES)

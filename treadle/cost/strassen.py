@@ -78,5 +78,5 @@ def most_rows_of_half(products: int, row_bytes: int, target: Target) -> int:
     The `products` of halves by a panel, whose rows have `row_bytes`, stay in a core's level 2, on
     the stack.
     """
-    room = min(filled_bytes(target, 2), filled_stack_bytes())
+    room = min(filled_bytes(target, 2), filled_stack_bytes(target))
     return max(1, room // (products * row_bytes))

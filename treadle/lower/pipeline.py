@@ -23,6 +23,7 @@ from treadle.lower.fetch_ahead import fetch_ahead
 from treadle.lower.flatten_buffers import flatten_buffers
 from treadle.lower.hoist_conditions import hoist_conditions
 from treadle.lower.insert_barriers import insert_barriers
+from treadle.lower.limit_stack import limit_stack
 from treadle.lower.mask_tails import mask_tails
 from treadle.lower.move_vectors import move_vectors
 from treadle.lower.partition_loops import partition_loops
@@ -116,6 +117,8 @@ SOURCE = pipeline(
     (
         ("flatten_buffers", flatten_buffers),
         ("simplify_loops", simplify_loops),
+        # When no more loops are dropped, and before what it moves gets its place.
+        ("limit_stack", limit_stack),
         ("plan_workspace", plan_workspace),
         ("expand_intrinsics", expand_intrinsics),
         ("expand_math", expand_math),
@@ -126,9 +129,18 @@ SOURCE = pipeline(
 """What source text is printed from: loops that its compiler vectorises and unrolls."""
 
 
-def source_lowering(is_kept: Callable[[Instruction], bool]) -> Pipeline[PrimFunc]:
-    """Return `SOURCE` for a target; `is_kept` tells which intrinsics are written as text."""
-    return _bound(SOURCE, {"expand_intrinsics": partial(expand_intrinsics, is_kept=is_kept)})
+def source_lowering(
+    is_kept: Callable[[Instruction], bool], stack_bytes: int | None = None
+) -> Pipeline[PrimFunc]:
+    """Return `SOURCE` for a target; `is_kept` tells which intrinsics are written as text.
+
+    `stack_bytes` are what buffers may take of the stack where there are no threads, else None.
+    """
+    bound: dict[str, Callable[[PrimFunc], PrimFunc]] = {
+        "expand_intrinsics": partial(expand_intrinsics, is_kept=is_kept),
+        "limit_stack": partial(limit_stack, most=stack_bytes),
+    }
+    return _bound(SOURCE, bound)
 
 
 DEVICE = pipeline(

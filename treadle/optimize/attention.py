@@ -182,7 +182,7 @@ def _is_worth(product: Call, values: Node, target: Target) -> bool:
         return False
     if rows == 1:  # lanes along what is summed
         inside = _is_depth_inside(product.args[1]) and sizes.depth % lanes == 0
-        return inside and keys <= most_scores(itemsize(dtype))
+        return inside and keys <= most_scores(itemsize(dtype), target)
     if block_vectors(keys, lanes, itemsize(dtype), target) == 0:
         return False
     return has_rows_for_lanes(rows, keys, sizes.depth, lanes)

@@ -7,7 +7,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Literal
 
-from treadle.target.cpus import architecture_of, implied_features, is_source_only
+from treadle.target.cpus import architecture_of, has_system, implied_features, is_source_only
 from treadle.target.gpu_machine import Gpu
 from treadle.target.gpu_rows import gpu_options
 from treadle.target.machine import Machine
@@ -102,6 +102,11 @@ class Target:
     def is_source_only(self) -> bool:
         """True where a model can be written as C source alone: nothing loads its machine code."""
         return is_source_only(self.triple)
+
+    @property
+    def has_threads(self) -> bool:
+        """False where kernels run on the thread that calls them: there is no system."""
+        return has_system(self.triple)
 
     @property
     def least_masked(self) -> int:

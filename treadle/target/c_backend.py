@@ -59,7 +59,8 @@ def _lowering(target: Target) -> Pipeline[PrimFunc]:
     def is_kept(instruction: Instruction) -> bool:
         return isinstance(instruction, Intrinsic) and instruction.has_text(target.features)
 
-    return source_lowering(is_kept)
+    room = None if target.has_threads else target.machine.stack_bytes
+    return source_lowering(is_kept, room)
 
 
 def _machine_flags(target: Target) -> list[str]:

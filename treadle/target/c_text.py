@@ -173,7 +173,7 @@ class _Function(Statements):
         if buffer.scope not in ("local", "workspace"):
             self.fail(f"buffer {buffer.name} of scope {buffer.scope!r} is in a CPU kernel")
         if buffer.scope == "local":
-            size = local_size(self.source.func, buffer)
+            size = local_size(self.source.func, buffer, self.source.target)
             name = self.values.buffers[id(buffer)] = self.lines.fresh(symbol(buffer.name))
             type_ = memory_c_type(buffer.dtype)
             self.lines.line(f"_Alignas({buffer.align}) {type_} {name}[{size}];")

@@ -190,6 +190,7 @@ _TRIPLES = {
     "x86_64": "x86", "amd64": "x86", "aarch64": "aarch64", "arm64": "aarch64", "riscv64": "riscv",
 }  # fmt: skip
 _ARM32 = re.compile(r"(arm|thumb)(v[4-8][\w.]*)?")
+_SYSTEM = re.compile(r"linux|android|bsd|darwin|ios|windows|fuchsia")
 _BARE = re.compile(r"(\w+-)?(none|unknown)(-\w*(eabi|elf)\w*)?|elf|(none-)?eabi(hf)?")
 
 
@@ -222,6 +223,17 @@ def is_source_only(triple: str) -> bool:
     The native runtime loads no machine code there: they have 32 bits, or no system.
     """
     return has_32_bits(triple) or _BARE.fullmatch(triple.partition("-")[2]) is not None
+
+
+def has_system(triple: str) -> bool:
+    """False for machines without an operating system that gives programs threads and stacks.
+
+    Those of 32 bits have one only where the triple names it.
+    """
+    rest = triple.partition("-")[2]
+    if has_32_bits(triple):
+        return _SYSTEM.search(rest) is not None
+    return _BARE.fullmatch(rest) is None
 
 
 @cache

@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 from treadle.dtype import itemsize
-from treadle.errors import InternalError
+from treadle.errors import InternalError, TargetError
 from treadle.expr.nodes import Expr
 from treadle.loop.nodes import Buffer, PrimFunc
+from treadle.target.base import Target
 from treadle.target.llvm_facts import flat_size
-from treadle.target.machine import STACK_BYTES
 
 
 def shared_params(func: PrimFunc) -> set[int]:
@@ -39,15 +39,22 @@ def workspace_offset(func: PrimFunc, buffer: Buffer) -> int | Expr:
     return offset
 
 
-def local_size(func: PrimFunc, buffer: Buffer) -> int:
+def local_size(func: PrimFunc, buffer: Buffer, target: Target) -> int:
     """Return the elements of a buffer on the stack, at least 1.
 
-    Raises: InternalError where that is too large for the stack or not known.
+    Raises: TargetError where the target has no room for it. InternalError where its size is not
+    known.
     """
-    size = flat_size(buffer)
-    if size is None or size * itemsize(buffer.dtype) > STACK_BYTES:
-        raise InternalError(
-            f"local buffer {buffer} is too large for the stack or of unknown size",
+    size, most = flat_size(buffer), target.machine.stack_bytes
+    if size is None:
+        raise InternalError(f"local buffer {buffer} is of unknown size", at=f"kernel {func.name}")
+    nbytes = size * itemsize(buffer.dtype)
+    if nbytes > most:
+        option = f", or say that there is room: -stack-bytes={nbytes}"
+        raise TargetError(
+            f"local buffer {buffer} takes {nbytes:,} bytes of the stack, where a buffer may take "
+            f"{most:,}",
             at=f"kernel {func.name}",
+            hint=f"compute it inside of another loop{option if target.family == 'cpu' else ''}",
         )
     return max(size, 1)

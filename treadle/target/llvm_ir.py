@@ -271,7 +271,7 @@ class _Function:
                 at=f"kernel {self.module.func.name}",
             )
         if buffer.scope == "local":
-            size = local_size(self.module.func, buffer)
+            size = local_size(self.module.func, buffer, self.module.target)
             element = memory_type(buffer.dtype)
             self.values.memory.pointers[id(buffer)] = self.b.let_entry(
                 f"alloca [{size} x {element}], align {buffer.align}"

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 K, M = 1 << 10, 1 << 20
 
 STACK_BYTES = 1 * M
-"""What one buffer of a kernel may take of a thread's stack, on every machine."""
+"""What one buffer of a kernel may take of a thread's stack where a system gives it: several times
+as much."""
 
 SHUFFLED_STRIDE = 4
 """Elements up to so far apart are read as whole vectors, one for each element of the stride, and
@@ -70,7 +71,9 @@ class Machine:
     memory while few others do, `memory_latency` how long a read takes to answer. `remote_...` are
     of what another core has just written. `fork_cycles` pass until a loop has been handed to the
     threads and the last of them is done. `dot_rates` are the types of instructions that sum
-    products of short elements.
+    products of short elements. `stack_bytes` is what a buffer of a kernel may take of the stack of
+    the thread that runs it; where there is no system, and the linker's script gives the stack, what
+    all buffers that exist at once may take.
     """
 
     fma_units: int
@@ -90,6 +93,7 @@ class Machine:
     remote_latency: int
     fork_cycles: int
     dot_rates: tuple[DotRate, ...] = ()
+    stack_bytes: int = STACK_BYTES
 
     @property
     def sizes(self) -> CacheSizes:

@@ -177,6 +177,7 @@ FACTS = (
         _dot_text,
         _read_dots,
     ),
+    _bytes("stack_bytes", "8K"),
 )
 """In the order in which they are applied and printed."""
 

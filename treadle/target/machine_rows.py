@@ -10,8 +10,11 @@ by the width of its vectors where it has not; their source then says "estimated"
 
 from __future__ import annotations
 
-from treadle.target.cpus import architecture_of
-from treadle.target.machine import Machine
+from dataclasses import replace
+from functools import cache
+
+from treadle.target.cpus import architecture_of, has_system
+from treadle.target.machine import K, Machine
 from treadle.target.machine_family import Family
 from treadle.target.machine_rows_32 import GENERIC_32
 from treadle.target.machine_rows_arm import ARM, GENERIC_ARM
@@ -29,6 +32,12 @@ GENERIC = {
 }
 """By architecture: for CPUs without a row."""
 
+BARE_STACK_BYTES = 1 * K
+"""What the buffers of kernels may take of the stack on machines without a system, whatever their
+CPU: half of the 2 KB that the SDK of the Raspberry Pi Pico (`PICO_STACK_SIZE`) and TI's Arm linker
+(`--stack_size`) give unless told otherwise; STM32CubeIDE asks for 1 KB at least. What compilers
+keep there, and the program itself, need the rest."""
+
 _BY_CPU = {cpu: family for family in FAMILIES for cpu in family.cpus}
 
 
@@ -41,7 +50,9 @@ def family_of(triple: str, cpu: str) -> Family | None:
     return _BY_CPU[cpu] if is_listed else GENERIC[architecture.name]
 
 
+@cache
 def machine_of(triple: str, cpu: str) -> Machine:
     """Return the facts schedules count on for a CPU; those of a generic x86-64 for none known."""
     family = family_of(triple, cpu)
-    return GENERIC_X86.machine if family is None else family.machine
+    machine = GENERIC_X86.machine if family is None else family.machine
+    return machine if has_system(triple) else replace(machine, stack_bytes=BARE_STACK_BYTES)

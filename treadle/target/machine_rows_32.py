@@ -29,7 +29,7 @@ GENERIC_32 = Family(
     ),
     Sources(
         "Cortex-M4 Technical Reference Manual: a multiply-add of floats takes 3 cycles",
-        "estimated: most have no cache; tiles are kept in what is near, and small, for the stack",
+        "estimated: most have no cache; tiles are kept in what is near, and small, as memory is",
         "estimated: a memory of one word a cycle at a slow clock",
     ),
 )

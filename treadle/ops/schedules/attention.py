@@ -68,9 +68,9 @@ def attention_cases(group: Group, target: Target) -> list[Expr]:
         return []
     itemsize = itemsize_of(product)
     cases = (
-        (rows <= 1, keys <= most_scores(itemsize) // 2),
+        (rows <= 1, keys <= most_scores(itemsize, target) // 2),
         (rows > lanes, keys <= _most_keys(lanes, itemsize, target)),
-        (Const.of(True, "bool"), keys <= stack_bytes() // (lanes * itemsize)),
+        (Const.of(True, "bool"), keys <= stack_bytes(target) // (lanes * itemsize)),
     )
     found = [[c for c in case if not isinstance(c, Const)] for case in cases]
     return [
@@ -85,7 +85,7 @@ def _most_keys(lanes: int, itemsize: int, target: Target) -> int:
 
     It is half of what the scores would leave room for: the values of a head lie in the cache, too.
     """
-    most = most_scores(itemsize) // lanes
+    most = most_scores(itemsize, target) // lanes
     while most > 1 and block_vectors(most, lanes, itemsize, target) < BLOCK_VECTORS:
         most //= 2
     return max(1, most // 2)
@@ -97,7 +97,7 @@ def schedule_attention(group: Group, target: Target, knobs: Knobs) -> None:
     _inline(group, parts)
     axes = None if parts is None else _result_axes(parts)
     most = 0 if parts is None or axes is None else _vectors_of(group, parts, axes, target)
-    if parts is not None and axes is not None and _has_one_row(group, parts, axes):
+    if parts is not None and axes is not None and _has_one_row(group, parts, axes, target):
         _schedule_one_row(parts, axes, lanes_of(parts.product, target), target, knobs)
         return
     if parts is None or axes is None or not most:
@@ -122,11 +122,12 @@ def _is_dynamic(parts: _Parts) -> bool:
     return not (known(op.axis[-2]) and known(op.reduce_axis[0]))
 
 
-def _has_one_row(group: Group, parts: _Parts, axes: _Axes) -> bool:
+def _has_one_row(group: Group, parts: _Parts, axes: _Axes, target: Target) -> bool:
     """True for one row at most, and scores of it that fit the stack."""
     most = _range(compute_of(parts.product).reduce_axis[0], group).hi
     is_one = _range(axes.rows, group).hi == 1
-    return is_one and most is not None and most <= most_scores(itemsize_of(parts.product))
+    limit = most_scores(itemsize_of(parts.product), target)
+    return is_one and most is not None and most <= limit
 
 
 def _schedule_one_row(parts: _Parts, axes: _Axes, lanes: int, target: Target, knobs: Knobs) -> None:
@@ -317,7 +318,7 @@ def _vectors_of(group: Group, parts: _Parts, axes: _Axes, target: Target) -> int
         return min(most, max(1, -(-(rows.hi or 0) // lanes)))
     if rows.lo is not None and rows.lo > lanes and most == BLOCK_VECTORS:
         return most
-    return int(keys.hi * lanes * itemsize <= stack_bytes())
+    return int(keys.hi * lanes * itemsize <= stack_bytes(target))
 
 
 def _range(axis: IterVar, group: Group) -> Interval:
@@ -334,9 +335,10 @@ class _Nest:
     block: IterVar
 
 
-def _is_small(values: Stage, keys: int) -> bool:
+def _is_small(values: Stage, keys: int, target: Target) -> bool:
     """True where the values of one head lie on the stack."""
-    return keys * known(compute_of(values).axis[-1]) * itemsize_of(values) <= stack_bytes()
+    size = keys * known(compute_of(values).axis[-1]) * itemsize_of(values)
+    return size <= stack_bytes(target)
 
 
 def _place_result(
@@ -367,7 +369,7 @@ def _place_result(
         result.parallel(task)
     parts.product.compute_at(result, step)
     _in_registers(parts.product, lanes)
-    if parts.values is not None and head is not None and _is_small(parts.values, most_keys):
+    if parts.values is not None and head is not None and _is_small(parts.values, most_keys, target):
         parts.values.compute_at(result, head)
         _pack(parts.values, lanes)
     elif parts.values is not None:

@@ -184,7 +184,7 @@ def _is_worth(live: list[Stage], result: Stage, count: int, target: Target) -> b
             if is_reduction(stage):
                 return False
             continue
-        if stage is not result and inside * itemsize_of(stage) > row_stage_bytes():
+        if stage is not result and inside * itemsize_of(stage) > row_stage_bytes(target):
             return False
     many = rows is None or rows >= ROWS_PER_CORE * target.cores
     least = least_elements(target)

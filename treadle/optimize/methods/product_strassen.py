@@ -57,7 +57,7 @@ def _applies(site: ProductSite) -> str | None:
     if shape.steps % 2 or min(shape.rows, shape.columns, shape.steps) < 2:
         return "it is for even depths and matrices of some hundred rows"
     row = 4 * strassen_width(shape, site.target)  # of the products of a pair of panels
-    if PRODUCTS * half_of(shape.rows, site.target) * row > filled_stack_bytes():
+    if PRODUCTS * half_of(shape.rows, site.target) * row > filled_stack_bytes(site.target):
         return "the products of a pair of panels do not fit a core's cache"
     return None if get().winograd else "it is switched off"
 
