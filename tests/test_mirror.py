@@ -273,7 +273,6 @@ HELD: dict[str, tuple[str, tuple[str, ...]]] = {
         ("te/caches.py", "te/stage.py"),
     ),
     "te/test_tensor.py": ("each reduction is made", ("te/reductions.py",)),
-    "tune/test_dask_executor.py": ("trials run in processes of their own", ("tune/executor.py",)),
     "tune/test_gpu_runner.py": (
         "candidates are measured by a process of their own", ("tune/gpu_process.py",),
     ),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Workers of this machine: what candidates are timed beside."""
+"""Workers of this machine: what candidates are timed next to."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ QUICK = MeasureOptions()
 
 @dataclass
 class Said:
-    """A runner in whose place a test says what candidates take; it keeps what they ran beside."""
+    """A runner in whose place a test says what candidates take; it keeps what they ran next to."""
 
     seconds: list[float]
-    beside: list[Baseline | None] = field(default_factory=list)
+    control: list[Baseline | None] = field(default_factory=list)
 
     def measure(
         self, task: int, made: ObjectCode, best: float, baseline: Baseline | None = None
     ) -> Measured:
-        self.beside.append(baseline)
+        self.control.append(baseline)
         taken = self.seconds.pop(0)
         return Measured((taken,) * 3) if taken else Measured(error="it is wrong")
 
@@ -44,7 +44,7 @@ class Said:
 def measured(
     task: Task, runner: Said, choices: Sequence[Choice], known: dict[int, tuple[Choice, float]]
 ) -> list[float | None]:
-    """Measure choices one after the other; return what each ran beside: seconds, or None."""
+    """Measure choices one after the other; return what each ran next to: seconds, or None."""
     options = WorkOptions(QUICK, builders=1, measured=known)
     times = [inf]
 
@@ -57,7 +57,7 @@ def measured(
             while workers.pending:
                 for outcome in workers.results(0.5, best):
                     times += outcome.measured.seconds
-    return [None if b is None else b.seconds for b in runner.beside]
+    return [None if b is None else b.seconds for b in runner.control]
 
 
 ROWS = [DEFAULTS, *(Config.of({"rows": n}) for n in (1, 2, 8))]
@@ -68,7 +68,7 @@ def task() -> Task:
     return product_task()
 
 
-def test_candidates_are_timed_beside_the_first_that_runs(task: Task) -> None:
+def test_candidates_are_timed_next_to_the_first_that_runs(task: Task) -> None:
     runner = Said([0.0, 3e-3, 2e-3, 4e-3])
     assert measured(task, runner, ROWS, {}) == [None, None, 3e-3, 3e-3]
 
@@ -83,12 +83,12 @@ def test_a_candidate_that_was_cut_short_is_no_baseline(task: Task) -> None:
     assert measured(task, runner, ROWS[:3], {}) == [None, 1e-3, 1e-3]
 
 
-def test_a_run_goes_on_beside_what_the_records_hold_a_time_of(task: Task) -> None:
+def test_a_run_goes_on_next_to_what_the_records_hold_a_time_of(task: Task) -> None:
     runner = Said([2e-3, 2e-3])
     known: dict[int, tuple[Choice, float]] = {0: (DEFAULTS, 3e-3)}
     assert measured(task, runner, ROWS[1:3], known) == [3e-3, 3e-3]
     default = task.built(DEFAULTS)
-    assert all(b is not None and b.code.code == default.code for b in runner.beside)
+    assert all(b is not None and b.code.code == default.code for b in runner.control)
 
 
 def test_where_that_cannot_be_built_the_first_that_runs_is_the_baseline(task: Task) -> None:

@@ -56,8 +56,8 @@ def test_right_candidates_have_times(runner: GpuRunner, tasks: list[Task]) -> No
         measured = runner.measure(number, made, float("inf"))
         assert measured.error == ""
         assert all(0 < s < 10 for s in measured.seconds)
-        beside = runner.measure(number, made, float("inf"), Baseline(made, 1e4))
-        assert 1e2 < np.median(beside.seconds) < 1e6
+        control = runner.measure(number, made, float("inf"), Baseline(made, 1e4))
+        assert 1e2 < np.median(control.seconds) < 1e6
 
 
 @pytest.mark.opencl

@@ -17,7 +17,7 @@ from treadle.build.kernel import Kernel, ObjectCode
 from treadle.target.backend import backend_of
 from treadle.te.knobs import Config
 from treadle.tune import runner as runner_module
-from treadle.tune.runner import Baseline, Beside, MeasureOptions, Runner, figures_of, raced
+from treadle.tune.runner import Baseline, Control, MeasureOptions, Runner, figures_of, raced
 from treadle.tune.task import Task
 
 NOTHING = ("entry:\n", "entry:\n  ret i32 0\nrest:\n")
@@ -110,12 +110,12 @@ def test_an_interrupted_first_call_is_no_hopeless_candidate() -> None:
 
 
 def test_how_fast_the_machine_is_at_the_time_drops_out() -> None:
-    """It becomes slower, by half in the end; beside a kernel that took 1 ms before."""
+    """It becomes slower, by half in the end; next to a kernel that took 1 ms before."""
     pace, options = Pace(), MeasureOptions(precision=0.001)
     timer, other = pace.timer(2e-3), pace.timer(1e-3)
     assert np.median(figures_of(timer, options, inf)) > 2.3e-3
     pace.seconds = 0.0
-    figures = figures_of(timer, options, inf, beside=Beside(other, 1e-3))
+    figures = figures_of(timer, options, inf, control=Control(other, 1e-3))
     assert np.median(figures) == pytest.approx(2e-3, rel=0.02)
 
 
@@ -197,7 +197,7 @@ def test_what_crashes_or_never_ends_costs_one_trial(task: Task, code: str, said:
         assert runner.measure(0, code_of(task), float("inf")).error == ""
 
 
-def test_times_beside_a_baseline_are_those_of_its_records(runner: Runner, task: Task) -> None:
+def test_times_next_to_a_baseline_are_those_of_its_records(runner: Runner, task: Task) -> None:
     """The baseline is the candidate itself, which the records say takes a thousand seconds."""
     code = code_of(task, rows=2)
     found = runner.measure(0, code, float("inf"), Baseline(code, 1e3))

@@ -39,7 +39,7 @@ class Outcome:
 class WorkOptions:
     """How candidates are built and measured; `builders` None: as many as there is room for.
 
-    `measured` are candidates that records hold times of, by task: new ones are timed beside them.
+    `measured` are candidates that records hold times of, by task: new ones are timed next to them.
     """
 
     measure: MeasureOptions
@@ -144,9 +144,9 @@ class LocalWorkers:
     while it measures.
 
     A machine is not equally fast all the time, and candidates are measured minutes apart. So they
-    are timed beside a baseline of their task: what records hold a time of, else the first candidate
-    that runs, later one that takes less than half as long. Their times are those of a machine as
-    fast as when the first baseline was measured.
+    are timed next to a baseline of their task: what records hold a time of, else the first one that
+    runs, later one that takes less than half as long. Their times are those of a machine as fast as
+    when the first baseline was measured.
     """
 
     tasks: Sequence[Task]

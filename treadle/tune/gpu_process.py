@@ -19,7 +19,7 @@ from treadle.runtime.gpu.kernel import DeviceKernel
 from treadle.runtime.signature import Signature
 from treadle.tune.failures import WRONG
 from treadle.tune.process import Serve, packed, unpacked
-from treadle.tune.runner import MeasureOptions, Timer, beside, drop_oldest, figures_of, raced
+from treadle.tune.runner import MeasureOptions, Timer, control_of, drop_oldest, figures_of, raced
 
 _MOST_BYTES = 2 << 30
 """Of arguments and results that stay on the device, in addition to those of the task at hand."""
@@ -73,8 +73,8 @@ def _answer(ready: dict[int, _Ready], data: dict[str, Any], payload: bytes) -> d
             return {"rows": [asdict(row) for row in rows]}
         if errors[0]:
             return {"seconds": [], "error": errors[0]}
-        best, other = float(data["best"]), beside(timers, data)
-        seconds = figures_of(timers[0], task.options, best, sliced=False, beside=other)
+        best, other = float(data["best"]), control_of(timers, data)
+        seconds = figures_of(timers[0], task.options, best, sliced=False, control=other)
         return {"seconds": seconds, "error": ""}
     except DeviceError as e:
         return {**_failed(data, e.problem), "ends": True}

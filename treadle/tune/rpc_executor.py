@@ -34,7 +34,7 @@ from treadle.tune.executor import LocalWorkers, Workers, WorkOptions
 from treadle.tune.failures import WRONG
 from treadle.tune.runner import (
     Baseline,
-    Beside,
+    Control,
     Measured,
     MeasureOptions,
     Timer,
@@ -182,13 +182,13 @@ class DeviceRunner:
             kernel, module = self._loaded(task, made)
             if error := self._check(kernel, ready):
                 return Measured(error=error)
-            timer, beside = _timer(kernel, ready, self._options), None
+            timer, control = _timer(kernel, ready, self._options), None
             modules = [module]
             if baseline is not None:
                 other, module = self._loaded(task, baseline.code)
                 modules.append(module)
-                beside = Beside(_timer(other, ready, self._options), baseline.seconds)
-            found = figures_of(timer, self._options, best, sliced=False, beside=beside)
+                control = Control(_timer(other, ready, self._options), baseline.seconds)
+            found = figures_of(timer, self._options, best, sliced=False, control=control)
             for module in modules:
                 module.free()
             return _believed(found)

@@ -126,7 +126,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """A candidate that the others of its task are timed beside, and the seconds its records say."""
+    """A candidate that others of its task are timed next to, and the seconds its records say."""
 
     code: ObjectCode
     seconds: float
@@ -184,7 +184,7 @@ class Runner:
             "do": "measure",
             "task": task,
             "best": best,
-            "beside": None if baseline is None else baseline.seconds,
+            "baseline": None if baseline is None else baseline.seconds,
             "kernels": self._said(task, codes),
         }
         code = b"".join(c.code for c in codes)
@@ -317,7 +317,7 @@ def _answer(
         if error := _check(kernels[0], ready):
             return {"seconds": [], "error": error}
         timers = [_timer(kernel, ready, options) for kernel in kernels]
-        seconds = figures_of(timers[0], options, data["best"], beside=beside(timers, data))
+        seconds = figures_of(timers[0], options, data["best"], control=control_of(timers, data))
         return {"seconds": seconds, "error": ""}
     except TreadleError as e:
         return {"seconds": [], "error": e.problem}
@@ -392,16 +392,16 @@ def _check(kernel: LoadedKernel, ready: _Prepared) -> str:
     return ""
 
 
-class Beside(NamedTuple):
-    """A kernel that another is timed beside, and what a call of it takes by the records."""
+class Control(NamedTuple):
+    """A kernel that another is timed next to, and what a call of it takes by the records."""
 
     timer: Timer
     seconds: float
 
 
-def beside(timers: Sequence[Timer], request: Mapping[str, Any]) -> Beside | None:
-    """Return what the first of some kernels is timed beside, as a request of a runner says."""
-    return None if request["beside"] is None else Beside(timers[1], float(request["beside"]))
+def control_of(timers: Sequence[Timer], request: Mapping[str, Any]) -> Control | None:
+    """Return what the first of some kernels is timed next to, as a request of a runner says."""
+    return None if request["baseline"] is None else Control(timers[1], float(request["baseline"]))
 
 
 def figures_of(
@@ -410,11 +410,11 @@ def figures_of(
     best: float,
     *,
     sliced: bool = True,
-    beside: Beside | None = None,
+    control: Control | None = None,
 ) -> list[float]:
     """Return the seconds of a call, one figure per repeat; `timer` calls the kernel some times.
 
-    Not `sliced`, each figure is one use of the timer. `beside` another kernel, each figure is taken
+    Not `sliced`, each figure is one use of the timer. With a `control` each figure is taken
     next to one of that, and scaled by what that takes more or less than it is known to: how fast
     the machine is at the time drops out.
     """
@@ -422,17 +422,17 @@ def figures_of(
     if once > 4 * options.hopeless * best:
         return [once]
     take = _taking(timer, once, options, sliced)
-    other = None if beside is None else _taking(beside.timer, None, options, sliced)
+    other = None if control is None else _taking(control.timer, None, options, sliced)
     figures: list[float] = []
     while len(figures) < max(options.repeat, 1):
-        if beside is None or other is None:
+        if control is None or other is None:
             figures.append(take())
         elif len(figures) % 2:
-            scale = beside.seconds / other()
+            scale = control.seconds / other()
             figures.append(take() * scale)
         else:
             own = take()
-            figures.append(own * beside.seconds / other())
+            figures.append(own * control.seconds / other())
         if min(figures) > options.hopeless * best or _is_precise(figures, options.precision):
             break
     return figures
