@@ -264,7 +264,7 @@ GOOD = '{"version": 1, "kernel": "k", "target": "t", "config": {"a": 1}}'
         (GOOD.replace("}}", '}, "error": 1}').encode(), "the error of a record is no text"),
         (GOOD.replace('"a": 1', '"a": 1, "a": 2').encode(), "'a' stands twice in an object"),
         (GOOD.replace('{"a": 1}', "[]").encode(), "a configuration is an object of knobs and"),
-        (GOOD.replace("1}}", "NaN}}").encode(), "NaN is no value of knob a"),
+        (GOOD.replace("1}}", "NaN}}").encode(), "a record is not a line of JSON: NaN is no number"),
     ],
 )
 def test_a_line_that_is_no_record_is_named(tmp_path: Path, line: bytes, said: str) -> None:
