@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from treadle.cli.text import printable
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -24,14 +26,15 @@ def print_table(
 ) -> None:
     """Print a line per row: `names` columns flush left, the others flush right.
 
-    Columns without any text are left out. What goes to a file is as wide as it must be. Where a
-    terminal is too narrow, the columns headed as in `spare` give way, the first of them first, and
-    then the middles of the first column's words; no other column is cut, and no line wrapped.
+    Control characters are escaped. Columns without any text are left out. What goes to a file is as
+    wide as it must be. Where a terminal is too narrow, the columns headed as in `spare` give way,
+    the first of them first, and then the middles of the first column's words; no other column is
+    cut, and no line wrapped.
     """
     from rich.text import Text
 
     kept = [k for k, heading in enumerate(headings) if not heading or any(r[k] for r in rows)]
-    cells = [list(headings), *(list(row) for row in rows)]
+    cells = [list(headings), *([_on_a_line(cell) for cell in row] for row in rows)]
     if out.is_terminal and spare:
         kept = _fitting(cells, kept, spare, out.width)
     widths = [max(len(row[k]) for row in cells) for k in range(len(headings))]
@@ -40,6 +43,10 @@ def print_table(
             f"{row[k]:<{widths[k]}}" if k < names else f"{row[k]:>{widths[k]}}" for k in kept
         )
         out.print(Text(line.rstrip(), "" if number else "bold"))
+
+
+def _on_a_line(text: str) -> str:
+    return printable(text).replace("\n", "\\n")
 
 
 def _fitting(
