@@ -7,7 +7,7 @@ import io
 
 import pytest
 
-from treadle.build.json_lines import LONGEST_LINE, lines_of, seconds_of, value_of
+from treadle.build.json_lines import LONGEST_LINE, is_torn, lines_of, seconds_of, value_of
 from treadle.errors import ConfigError
 
 pytestmark = pytest.mark.tiny
@@ -55,3 +55,14 @@ def test_characters_in_two_halves_are_read() -> None:
 def test_what_are_no_times(seconds: object) -> None:
     with pytest.raises(ConfigError, match="no list of times"):
         seconds_of(seconds, "")
+
+
+@pytest.mark.parametrize("line", [b'{"a": 1', b'{"a": "\xc3', b'{"a": 1\0\0\0', b"\0\0", b"{"])
+def test_the_beginning_of_a_line_is_torn(line: bytes) -> None:
+    assert is_torn(line)
+    assert not is_torn(line + b"\n")
+
+
+@pytest.mark.parametrize("line", [b'{"a": 1}', b"PK\x03\x04", b"[1, 2", b"x" * (LONGEST_LINE + 1)])
+def test_what_is_whole_or_of_something_else_is_not_torn(line: bytes) -> None:
+    assert not is_torn(line)

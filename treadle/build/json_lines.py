@@ -26,6 +26,23 @@ def lines_of(file: IO[bytes]) -> Iterator[bytes]:
         yield line
 
 
+def is_torn(line: bytes) -> bool:
+    """Return whether the last line of a file is only the beginning of one.
+
+    A process that dies while it writes leaves such a line, a machine that does NULs in its place.
+    """
+    if line.endswith(b"\n") or len(line) > LONGEST_LINE:
+        return False
+    text = line.strip(b"\0 \t\r")
+    if not text.startswith(b"{"):
+        return not text
+    try:
+        json.loads(line.decode())
+    except (ValueError, RecursionError):
+        return True
+    return False
+
+
 def value_of(line: bytes) -> object:
     """Return what a line says: something that can be written as a line again.
 
