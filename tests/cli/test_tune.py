@@ -154,6 +154,43 @@ def test_files_of_records_are_listed_joined_and_pruned(
 
 
 @pytest.mark.tiny
+def test_a_decision_without_a_time_has_that_of_its_trial(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "records.jsonl"
+    decision = LINES[0].replace(', "seconds": [0.002]', ', "chosen": true')
+    path.write_text("\n".join((*LINES[:2], decision)) + "\n")
+    for verb in ("list", "best"):
+        assert main(["records", verb, str(path)]) == 0
+        assert "2.00 ms" in capsys.readouterr().out
+
+
+@pytest.mark.tiny
+def test_what_holds_no_records_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "records.jsonl"
+    path.touch()
+    for verb in ("list", "best"):
+        assert main(["records", verb, str(path)]) == 0
+        assert capsys.readouterr().out == f"  records  none in {path}" + (
+            "\n" if verb == "list" else " that has run or is decided\n"
+        )
+    command = ["records", "export", str(path), "--format", "autotvm", "-o", str(tmp_path / "o")]
+    assert main(command) == 2
+    assert f"there are no records in {path}" in capsys.readouterr().err
+
+
+@pytest.mark.tiny
+def test_of_joined_decisions_the_last_counts(tmp_path: Path) -> None:
+    places = [tmp_path / name for name in ("a", "b", "c")]
+    for place, value in zip(places, (1, 2, 1), strict=True):
+        place.write_text(LINES[3].replace("{}", f'{{"a": {value}}}') + "\n")
+    joined = tmp_path / "joined"
+    assert main(["records", "merge", *map(str, places), "-o", str(joined)]) == 0
+    (decided,) = Records.read(joined)
+    assert decided.to_json()["config"] == {"a": 1}
+
+
+@pytest.mark.tiny
 def test_a_line_that_is_none_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "records.jsonl"
     path.write_text(LINES[0] + "\n" + LINES[1].replace("0.001", '"__import__"') + "\n")
