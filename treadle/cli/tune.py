@@ -292,10 +292,14 @@ def _print_tasks(tasks: Tasks) -> int:
         )
         for t, share in zip(tasks.tasks, parts, strict=True)
     ]
-    headings = ("kernel", "first node", "uses", "MFLOP", "roofline kcycles", "share")
-    print_table(out, headings, rows, names=2, spare=("first node",))
-    if tasks.dynamic:
+    if rows:
+        headings = ("kernel", "first node", "uses", "MFLOP", "roofline kcycles", "share")
+        print_table(out, headings, rows, names=2, spare=("first node",))
+    elif not tasks.dynamic:
+        print_row(out, "kernels", "none: a run computes nothing that could be tuned")
+    if rows and tasks.dynamic:
         out.print()
+    if tasks.dynamic:
         print_row(out, "left", tasks.note)
     return 0
 
