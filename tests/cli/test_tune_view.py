@@ -83,7 +83,7 @@ def test_trials_are_those_of_methods_and_kernels_together(
     view.show(tuner_of(trials=12, most=70))
     view.stage("decide")
     lines = capsys.readouterr().err.splitlines()
-    assert "methods of 0 of 1 calls, 30 trials" in lines[0]
+    assert "methods of 0 of 1 call, 30 trials" in lines[0]
     assert "42 of 100 trials · all kernels -" in lines[1]
     assert "deciding 0 of 1" in lines[2]
 

@@ -11,7 +11,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from treadle.cli.roofline import Layer, Limits
-from treadle.cli.text import console
+from treadle.cli.text import console, count_text
 from treadle.tune.state import TaskState
 from treadle.tune.tuner import Tuner
 
@@ -123,7 +123,8 @@ class View:
     def _stage_text(self, tuner: Tuner) -> str:
         if self.now == "methods":
             done = sum(s.progress.is_done for s in tuner.states)
-            return f"methods of {done} of {len(tuner.states)} calls, {tuner.trials} trials"
+            trials = count_text(tuner.trials, "trial")
+            return f"methods of {done} of {count_text(len(tuner.states), 'call')}, {trials}"
         if self.now == "decide":
             done = sum(s.decided is not None for s in tuner.states)
             return f"deciding {done} of {len(tuner.states)}"
