@@ -115,9 +115,9 @@ def _list(arguments: argparse.Namespace) -> None:
         rows.append(_row(kernel, trials, seconds, target, decided=decided))
     decisions = {record.key: record for record in records.method_records()}
     for call, target in records.calls():
-        trials, decision = records.method_trials(call, target), decisions.get((call, target))
-        seconds = min(t.time for t in trials) if decision is None else decision.time
-        rows.append(_row(call, trials, seconds, target, decided=decision is not None))
+        tried, decision = records.method_trials(call, target), decisions.get((call, target))
+        seconds = min(t.time for t in tried) if decision is None else decision.time
+        rows.append(_row(call, tried, seconds, target, decided=decision is not None))
     if not rows:
         _print_none(arguments.files[0])
         return
