@@ -56,6 +56,8 @@ def test_a_rule_schedules_its_stages_in_all_candidates(tmp_path: Any) -> None:
         (Rule.APPLY, None, "answers APPLY"),
         (Rule.APPLY_AND_SKIP_REST, [], "returns"),
         (Rule.APPLY_AND_SKIP_REST, [["state", 1]], "returns"),
+        (Rule.APPLY_AND_SKIP_REST, 5, "returns 5"),
+        (Rule.APPLY_AND_SKIP_REST, [5], "returns"),
     ],
 )
 def test_what_is_no_rule_is_refused(answer: int, made: Any, problem: str) -> None:

@@ -21,7 +21,7 @@ def small() -> auto_scheduler.SearchTask:
     return task_of(matmul_add, 32, 24, 16)
 
 
-def trials(log: Path) -> list[Record]:
+def trials(log: Path | str) -> list[Record]:
     return [r for r in Records.read(log) if isinstance(r, Record) and r.is_trial]
 
 
@@ -110,6 +110,19 @@ def test_a_log_of_another_name_is_gone_on_from(tmp_path: Path) -> None:
     assert len(trials(new)) == 4
 
 
+def test_a_log_may_be_in_a_database(tmp_path: Path) -> None:
+    pytest.importorskip("sqlalchemy")
+    log, task = f"sqlite:///{tmp_path / 'log.db'}", small()
+    scheduler = auto_scheduler.TaskScheduler([task], load_log_file=log)
+    scheduler.tune(options(log, 4))
+    assert len(trials(log)) == 4
+    again = auto_scheduler.TaskScheduler([task], load_log_file=log)
+    again.tune(options(log, 4))
+    found = trials(log)
+    assert len(found) == len({r.choice for r in found}) == 8
+    assert task.print_best(log)
+
+
 def test_callbacks_of_users_are_told(tmp_path: Path) -> None:
     seen: list[tuple[int, int]] = []
 
@@ -187,10 +200,10 @@ MISTAKES: list[tuple[str, Any]] = [
     ("n_parallel is 0", lambda _: auto_scheduler.RPCRunner("a", "127.0.0.1", 9190, 1, 0)),
     ("build_func", lambda _: auto_scheduler.LocalBuilder(build_func="ndk")),
     ("repeat is 0", lambda _: auto_scheduler.LocalRunner(repeat=0)),
-    ("the runner is", lambda _: auto_scheduler.TuningOptions(1, runner="rpc")),  # type: ignore[arg-type]
+    ("the runner is", lambda _: auto_scheduler.TuningOptions(1, runner="rpc")),
     ("no parameter of a search", lambda _: auto_scheduler.SketchPolicy(small(), params={"x": 1})),
     ("eps_greedy is 7", lambda _: auto_scheduler.SketchPolicy(small(), params={"eps_greedy": 7})),
-    ("registered already", lambda _: auto_scheduler.register_workload("matmul_add", _empty)),  # type: ignore[arg-type]
+    ("registered already", lambda _: auto_scheduler.register_workload("matmul_add", _empty)),
     ("task_inputs", lambda _: auto_scheduler.SearchTask(
         func=matmul_add, args=(8, 8, 8), target="llvm", task_inputs={"A": 1})),
     ("num_cores is 0", lambda _: auto_scheduler.HardwareParams(num_cores=0)),

@@ -119,6 +119,10 @@ def _compiles_by(log: Path, names: set[str]) -> None:
     image = np.random.default_rng(0).random((1, 1, 8, 8), np.float32)
     with auto_scheduler.ApplyHistoryBest(log) as best:
         tuned = treadle.compile(MODEL, shapes=SHAPES)
+    pairs = auto_scheduler.ApplyHistoryBest(auto_scheduler.load_records(log))
+    for kernel in tuned.kernels:
+        known = pairs.records.get(kernel.name, kernel.target)
+        assert known == best.records.get(kernel.name, kernel.target)
     plain = treadle.compile(MODEL, shapes=SHAPES)
     assert tuned.coverage is not None
     assert tuned.coverage.tuned == len(names)

@@ -76,6 +76,17 @@ def test_lines_go_to_a_file_or_an_open_one(tmp_path: Path) -> None:
         log_to_file(path, protocol="pickle")
 
 
+def test_a_line_that_broke_off_is_cut_off(tmp_path: Path) -> None:
+    inp, result = measured(2.0)
+    path = tmp_path / "log"
+    log = log_to_file(path)
+    tuner: Any = None
+    log(tuner, [inp], [result])
+    path.write_bytes(path.read_bytes()[:-40])
+    log(tuner, [inp], [result])
+    assert [r.costs for _, r in autotvm.record.load_from_file(path)] == [(2.0,)]
+
+
 def test_a_tuning_shows_every_trial_and_ends_its_line(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

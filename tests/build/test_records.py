@@ -213,6 +213,8 @@ def test_a_line_that_breaks_off_at_the_end_is_passed_over(tmp_path: Path) -> Non
     path = tmp_path / "records.jsonl"
     path.write_text(f"{GOOD}\n{GOOD[:30]}")
     assert len(Records.read(path)) == 1
+    path.write_text(f"{GOOD}\n{GOOD}")
+    assert len(Records.read(path)) == 1  # a whole line, without its end
     path.write_text(f"{GOOD[:30]}\n{GOOD}")
     with pytest.raises(ConfigError, match="is not a line of JSON"):
         Records.read(path)
@@ -264,7 +266,7 @@ GOOD = '{"version": 1, "kernel": "k", "target": "t", "config": {"a": 1}}'
         (GOOD.replace("}}", '}, "error": 1}').encode(), "the error of a record is no text"),
         (GOOD.replace('"a": 1', '"a": 1, "a": 2').encode(), "'a' stands twice in an object"),
         (GOOD.replace('{"a": 1}', "[]").encode(), "a configuration is an object of knobs and"),
-        (GOOD.replace("1}}", "NaN}}").encode(), "NaN is no value of knob a"),
+        (GOOD.replace("1}}", "NaN}}").encode(), "a record is not a line of JSON: NaN is no number"),
     ],
 )
 def test_a_line_that_is_no_record_is_named(tmp_path: Path, line: bytes, said: str) -> None:
@@ -274,6 +276,18 @@ def test_a_line_that_is_no_record_is_named(tmp_path: Path, line: bytes, said: st
         Records.read(path)
     assert caught.value.problem.startswith(said)
     assert caught.value.at == f"{path}, line 2"
+
+
+@pytest.mark.tiny
+@pytest.mark.parametrize("content", [b"PK\x03\x04", b'{"name": "package"}', b"[1, 2"])
+def test_a_file_of_one_line_that_is_no_record_is_not_taken_for_a_torn_one(
+    tmp_path: Path, content: bytes
+) -> None:
+    path = tmp_path / "other"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError) as caught:
+        Records.read(path)
+    assert caught.value.at == f"{path}, line 1"
 
 
 @pytest.mark.tiny

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shapes as the command line writes them."""
+"""Shapes as the command line writes them, and options as another command takes them."""
 
 from __future__ import annotations
 
+import argparse
+
 import pytest
 
-from treadle.cli.arguments import parse_shapes
+from treadle.cli.arguments import add_compile_options, compile_words, parse_shapes
 
 
 @pytest.mark.parametrize(
@@ -20,3 +22,16 @@ from treadle.cli.arguments import parse_shapes
 )
 def test_shapes(given: str, shapes: dict[str, tuple[int, ...]]) -> None:
     assert parse_shapes(given) == shapes
+
+
+def test_options_of_compiling_are_words_of_another_command() -> None:
+    parser = argparse.ArgumentParser()
+    add_compile_options(parser)
+    words = ["--input-shapes", "x:[1,2]", "--target", "llvm -mcpu=haswell", "--operators", "a.py"]
+    words += ["--operators", "b.py", "--dynamic", "--no-winograd", "--weight-growth", "0.5"]
+    given = parser.parse_args([*words, "--tuning-records", "r.jsonl"])
+    found = compile_words(given)
+    assert sorted(found) == sorted(words)
+    again = parser.parse_args([*found, "--tuning-records", "r.jsonl"])
+    assert vars(again) == vars(given)
+    assert compile_words(parser.parse_args([])) == []

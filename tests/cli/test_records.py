@@ -63,6 +63,8 @@ REFUSED = [
     ("keyword", line(input=[CPU, KERNEL, [], {"cmd": "x"}])),
     ("target and the task", line(input=[7, KERNEL, [], {}])),
     ("something else than times", line(costs=["exec('1')"])),
+    ("something else than times", line(costs=[10**400])),
+    ("NaN is no number", line().replace("1.5", "NaN")),
     ("of version '0.1'", line(version=0.1)),
     ("not one of AutoTVM", '{"code": "import os"}\n'),
     ("not a line of JSON", "gASVKAAAAAAAAACMBXBvc2l4lIwGc3lzdGVtlJOU\tx\n"),

@@ -16,11 +16,13 @@ HEADINGS = ("kernel", "ms", "note", "")
 ROWS = [["a_very_long_name_of_a_kernel_0123456789", "1.5", "", "x"], ["b", "12.25", "", ""]]
 
 
-def printed(width: int, *, terminal: bool, spare: tuple[str, ...] = ()) -> list[str]:
+def printed(
+    width: int, *, terminal: bool, spare: tuple[str, ...] = (), rows: list[list[str]] = ROWS
+) -> list[str]:
     text = io.StringIO()
     out = Console(file=text, width=width, force_terminal=terminal, no_color=True, soft_wrap=True,
                   color_system=None)  # fmt: skip
-    print_table(out, HEADINGS, ROWS, spare=spare)
+    print_table(out, HEADINGS, rows, spare=spare)
     return text.getvalue().splitlines()
 
 
@@ -45,3 +47,9 @@ def test_a_narrow_terminal_loses_spare_columns_then_the_middle_of_names() -> Non
 
 def test_a_wide_terminal_shows_all() -> None:
     assert printed(80, terminal=True, spare=("ms",))[1].split()[:2] == ROWS[0][:2]
+
+
+def test_no_name_drives_the_terminal_or_breaks_a_line() -> None:
+    heading, line = printed(80, terminal=True, rows=[["a\x1b[2J\nb", "1", "", ""]])
+    assert line == r"a\x1b[2J\nb   1"
+    assert heading.index("ms") + 2 == len(line)

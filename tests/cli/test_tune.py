@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -83,13 +84,27 @@ def test_records_of_another_machine_are_not_applied(
     assert "the same kernel for -num-cores=" in out
 
 
+def test_what_tuning_says_to_use_is_a_command_that_applies_the_records(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, records = tmp_path / "my net.onnx", tmp_path / "my records"
+    onnx.save(conv_model(), model)
+    command = ["tune", str(model), "-o", str(records), "--trials", "2", "--threads", "1"]
+    assert main([*command, "--no-winograd", "--target", "llvm -mcpu=x86-64-v3"]) == 0
+    (line,) = [o for o in capsys.readouterr().out.splitlines() if o.startswith("  use ")]
+    words = shlex.split(line.removeprefix("  use "))
+    assert main([*words[1:], "-o", str(tmp_path / "net.tar")]) == 0
+    assert re.search(r"tuned    [1-9]\d* of ", capsys.readouterr().out)
+
+
 @pytest.mark.tiny
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         ([], "there is no file for the records"),
         (["-o", "a", "--tuning-records", "b"], "--tuning-records is for compiling"),
-        (["-o", "a", "--html", "no/such/report.html"], "the folder of no/such/report.html"),
+        (["-o", "a", "--html", "no/such/report.html"], "no/such is not a folder"),
+        (["-o", "a", "--html", "/"], "/ cannot be written: it is a folder"),
         (["-o", "no/such/records"], "the records no/such/records cannot be written"),
     ],
 )
@@ -117,6 +132,22 @@ def test_an_interrupted_run_says_how_to_go_on(model: Path, tmp_path: Path) -> No
     assert f"go on    treadle tune {model} -o {records} --minutes 5" in out
     assert "Traceback" not in err
     assert len(Records.read(records)) >= 1
+
+
+@pytest.mark.tiny
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--minutes", "0"], "'0' is not a number of minutes above 0"),
+        (["--sizes", "batch"], "'batch' is no NAME=N"),
+    ],
+)
+def test_numbers_that_are_none_are_said(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["tune", "model.onnx", "-o", "records", *words])
+    assert said in capsys.readouterr().err
 
 
 @pytest.mark.tiny
@@ -151,6 +182,43 @@ def test_files_of_records_are_listed_joined_and_pruned(
     assert main(["records", "prune", str(both), "--keep", "1"]) == 0
     assert "dropped  2 records" in capsys.readouterr().out
     assert [r.choice.to_json() for r in Records.read(both)] == [{"a": 2}, {}]
+
+
+@pytest.mark.tiny
+def test_a_decision_without_a_time_has_that_of_its_trial(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "records.jsonl"
+    decision = LINES[0].replace(', "seconds": [0.002]', ', "chosen": true')
+    path.write_text("\n".join((*LINES[:2], decision)) + "\n")
+    for verb in ("list", "best"):
+        assert main(["records", verb, str(path)]) == 0
+        assert "2.00 ms" in capsys.readouterr().out
+
+
+@pytest.mark.tiny
+def test_what_holds_no_records_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "records.jsonl"
+    path.touch()
+    for verb in ("list", "best"):
+        assert main(["records", verb, str(path)]) == 0
+        assert capsys.readouterr().out == f"  records  none in {path}" + (
+            "\n" if verb == "list" else " that has run or is decided\n"
+        )
+    command = ["records", "export", str(path), "--format", "autotvm", "-o", str(tmp_path / "o")]
+    assert main(command) == 2
+    assert f"there are no records in {path}" in capsys.readouterr().err
+
+
+@pytest.mark.tiny
+def test_of_joined_decisions_the_last_counts(tmp_path: Path) -> None:
+    places = [tmp_path / name for name in ("a", "b", "c")]
+    for place, value in zip(places, (1, 2, 1), strict=True):
+        place.write_text(LINES[3].replace("{}", f'{{"a": {value}}}') + "\n")
+    joined = tmp_path / "joined"
+    assert main(["records", "merge", *map(str, places), "-o", str(joined)]) == 0
+    (decided,) = Records.read(joined)
+    assert decided.to_json()["config"] == {"a": 1}
 
 
 @pytest.mark.tiny

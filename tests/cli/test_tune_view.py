@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import io
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 from tests.tune.tasks import product_task
 from treadle.build.records import Record
 from treadle.cli.roofline import Limits
-from treadle.cli.tune_view import View, _table, best_text, of_roofline, share_of
+from treadle.cli.tune_view import View, _table_lines, best_text, of_roofline, share_of
 from treadle.te.knobs import DEFAULTS, Config
 from treadle.tune.allocate import Progress
 from treadle.tune.state import TaskState, total_seconds
@@ -45,13 +44,9 @@ def test_shares_are_of_the_best_times() -> None:
 
 @pytest.mark.tiny
 def test_the_table_has_a_row_for_each_task() -> None:
-    from rich.console import Console
-
     state = state_of(8.192e-6, 4.096e-6)
     tuner: Any = SimpleNamespace(states=[state], now=2 * 4.096e-6)
-    out = io.StringIO()
-    Console(file=out, width=140).print(_table(tuner, LIMITS))
-    headings, row = out.getvalue().splitlines()
+    headings, row = _table_lines(tuner, LIMITS, 140)
     for heading in ("share", "before", "best", "roofline %", "trials", "state"):
         assert heading in headings
     assert row.split()[1:] == [
@@ -61,15 +56,26 @@ def test_the_table_has_a_row_for_each_task() -> None:
 
 @pytest.mark.tiny
 def test_what_was_measured_stands_before_what_waits() -> None:
-    from rich.console import Console
-
     waiting, slow, fast = state_of(), state_of(8e-6), state_of(4e-6)
     tuner: Any = SimpleNamespace(states=[waiting, fast, slow], now=12e-6)
-    out = io.StringIO()
-    Console(file=out, width=140).print(_table(tuner, None))
-    states = [line.split()[-1] for line in out.getvalue().splitlines()[1:]]
-    assert states == ["tuning", "tuning", "waiting"]
-    assert "66.7%" in out.getvalue().splitlines()[1]
+    lines = _table_lines(tuner, None, 140)
+    assert [line.split()[-1] for line in lines[1:]] == ["tuning", "tuning", "waiting"]
+    assert "66.7%" in lines[1]
+
+
+@pytest.mark.tiny
+@pytest.mark.parametrize("width", [80, 100])
+def test_no_figure_is_cut_on_a_narrow_terminal(width: int) -> None:
+    state = state_of(8.192e-3, 4.096e-3)
+    state.refuse("it has no candidate")
+    tuner: Any = SimpleNamespace(states=[state] * 20, now=2 * 4.096e-3)
+    heading, *rows, more = _table_lines(tuner, LIMITS, width)
+    assert max(map(len, (heading, *rows))) <= width
+    for shown in ("best", "gain", "roofline %", "trials", "state"):
+        assert shown in heading
+    assert "…" not in "".join(rows).replace(rows[0].split()[0], "")
+    assert all("4.10 ms" in row and "2.00x" in row and "tuning" in row for row in rows)
+    assert more == "  … 4 more"
 
 
 @pytest.mark.tiny
@@ -83,7 +89,7 @@ def test_trials_are_those_of_methods_and_kernels_together(
     view.show(tuner_of(trials=12, most=70))
     view.stage("decide")
     lines = capsys.readouterr().err.splitlines()
-    assert "methods of 0 of 1 calls, 30 trials" in lines[0]
+    assert "methods of 0 of 1 call, 30 trials" in lines[0]
     assert "42 of 100 trials · all kernels -" in lines[1]
     assert "deciding 0 of 1" in lines[2]
 

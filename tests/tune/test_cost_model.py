@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import importlib.util
 import math
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -142,3 +144,11 @@ def test_measurements_outweigh_the_estimates_by_and_by() -> None:
         agreed.append(agreement(scorer.score(points), reverse))
     assert agreed[0] < 0.5 < agreed[-1]
     assert agreed == sorted(agreed)
+
+
+def test_a_broken_library_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "xgboost.py").write_text("raise OSError('libgomp.so.1 is missing')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "xgboost", raising=False)
+    with pytest.raises(UsageError, match=r"cannot be imported: libgomp\.so\.1 is missing"):
+        make_model()

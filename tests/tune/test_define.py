@@ -159,6 +159,7 @@ MISTAKES: list[tuple[str, Callable[[Definitions], object]]] = [
     ("no candidates", lambda c: c.define_knob("t", [])),
     ("no candidates", lambda c: c.define_split("t", 8, num_outputs=2, filter=lambda s: False)),
     ("cannot split", lambda c: c.define_split("t", 0, num_outputs=2)),
+    ("cannot split", lambda c: c.define_split("t", 1 << 62, num_outputs=2)),  # not for hours
     ("no split", lambda c: c.define_split("t", 8, num_outputs=2, candidate=[[8]])),
     ("no split", lambda c: c.define_split("t", 8, num_outputs=2, candidate=[[-1, -1]])),
     ("does not cover", lambda c: c.define_split("t", 8, num_outputs=2, candidate=[[2, 2]])),

@@ -101,10 +101,13 @@ def test_sizes_that_are_none_of_the_model_are_refused(
         tune_model(model(), path, options=replace(QUICK, sizes={"bach": 2}), dynamic=True)
     with pytest.raises(UsageError, match="there is nothing to tune"):
         tune_model(model(), path, options=replace(QUICK, trials=1), dynamic=True)
+    assert not path.exists()
     onnx.save(model(), tmp_path / "net.onnx")
     words = ["tune", str(tmp_path / "net.onnx"), "--dynamic", "--tasks"]
     assert main(words) == 0
-    assert "measure batch, keys, seq at" in capsys.readouterr().out.replace("\n", " ")
+    printed = capsys.readouterr().out
+    assert "measure batch, keys, seq at" in printed.replace("\n", " ")
+    assert printed.startswith("  left  ")  # no empty table before it
     assert main([*words, "--sizes", "batch=2,seq=6,keys=5"]) == 0
     assert "dynamic" not in capsys.readouterr().out
     with pytest.raises(SystemExit):

@@ -30,7 +30,7 @@ from treadle.tune.model import TuneResult, tune_model
 from treadle.tune.options import TuneOptions
 from treadle.tune.record_file import RecordFile
 from treadle.tune.settle import Comparison
-from treadle.tune.tuner import Tuner
+from treadle.tune.tuner import OnChange, Tuner
 
 
 class ByName(Instantly):
@@ -57,14 +57,16 @@ class ByName(Instantly):
         return "k" if choice == DEFAULTS else "kk"
 
 
-def tried(path: Path, options: TuneOptions = QUICK) -> tuple[Tuner, list[tuple[int, str]]]:
+def tried(
+    path: Path, options: TuneOptions = QUICK, on_change: OnChange | None = None
+) -> tuple[Tuner, list[tuple[int, str]]]:
     """Try the methods of a model into a file, without measuring; return what was tried."""
     known = Records.read(path) if path.exists() else Records()
     decided, place = standing(known, options), ByName()
     file = RecordFile(path)
     try:
         tuner = method_tuner(tasks_of(chain()[0]), file, known, decided, options, place)
-        try_methods(tuner, None)
+        try_methods(tuner, on_change)
     finally:
         file.close()
     return tuner, place.tried
@@ -91,6 +93,14 @@ def test_an_interrupted_run_tries_the_rest_alone(tmp_path: Path) -> None:
         assert [*found[:kept], *rest] == found
         assert [s.resumed for s in again.states] != [0, 0]
         assert again.trials == tuner.trials
+
+
+def test_what_stands_in_the_records_is_told_of(tmp_path: Path) -> None:
+    tuner, _ = tried(tmp_path / "a.jsonl")
+    told: list[int] = []
+    again, rest = tried(tmp_path / "a.jsonl", on_change=lambda t: told.append(t.trials))
+    assert (rest, told) == ([], [tuner.trials])
+    assert again.trials == tuner.trials
 
 
 def test_methods_take_half_of_the_trials_and_no_call_is_tried_in_part(tmp_path: Path) -> None:

@@ -16,6 +16,8 @@ from tests.tune.tasks import network
 from tests.tune.test_tuner import QUICK
 from treadle.build.records import Records
 from treadle.errors import ConfigError, UsageError
+from treadle.graph.nodes import Function, Module, Var
+from treadle.graph.types import TensorType
 from treadle.tune.model import tune_model
 from treadle.tune.record_file import RecordFile
 
@@ -44,6 +46,13 @@ def test_what_cannot_be_tuned_is_refused(tmp_path: Path) -> None:
         tune_model(network(), path, options=QUICK)
     assert caught.value.at == f"{path}, line 1"
     assert path.read_text() == '{"version": 1, "kernel": "k"}\n'
+
+
+def test_a_model_without_kernels_is_refused_before_a_file_is_made(tmp_path: Path) -> None:
+    x = Var("x", TensorType((2, 3), "float32"))
+    with pytest.raises(UsageError, match="the model has no kernels"):
+        tune_model(Module(Function((x,), x, "main")), tmp_path / "records.jsonl", options=QUICK)
+    assert not [*tmp_path.iterdir()]
 
 
 def test_the_methods_in_the_records_are_followed(tmp_path: Path) -> None:

@@ -36,16 +36,20 @@ def test_what_is_appended_is_read_once(tmp_path: Path) -> None:
     second.close()
 
 
-def test_a_line_that_broke_off_is_ended(tmp_path: Path) -> None:
+def test_a_line_that_broke_off_is_cut_off(tmp_path: Path) -> None:
     path = tmp_path / "records.jsonl"
-    path.write_bytes(RECORD.line() + RECORD.line()[:20])
-    file = RecordFile(path)
-    assert file.read_new() == [RECORD]
-    file.append(RECORD)
-    file.close()
-    with pytest.raises(ConfigError, match="is not a line of JSON") as caught:
-        Records.read(path)
-    assert caught.value.at == f"{path}, line 2"
+    first, second = RecordFile(path), RecordFile(path)
+    first.append(RECORD)
+    with path.open("ab") as dying:
+        dying.write(RECORD.line()[:20])
+    assert second.read_new() == [RECORD]
+    with path.open("ab") as dying:
+        dying.write(RECORD.line()[:40])
+    first.append(replace(RECORD, seconds=(2.0,)))
+    assert [r.seconds for r in second.read_new()] == [(2.0,)]
+    assert [r.time for r in Records.read(path).trials("k", "t")] == [1e-3, 2.0]
+    first.close()
+    second.close()
 
 
 PROGRAM = """

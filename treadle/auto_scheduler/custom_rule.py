@@ -61,9 +61,10 @@ class PreloadCustomSketchRule:
     def _apply(self, policy: object, schedule: Schedule, stage: Stage) -> Sequence[Stage]:
         """Take over the steps of what the user's function returns; return what it has scheduled."""
         start, at = len(schedule.steps), schedule.stages.index(stage)
-        found = list(self.apply_func(policy, LoopState(schedule).copy(), at))
-        is_one = len(found) == 1 and len(found[0]) == 2
-        if not is_one or not isinstance(found[0][0], LoopState) or type(found[0][1]) is not int:
+        found: Any = self.apply_func(policy, LoopState(schedule).copy(), at)  # of a user
+        is_one = isinstance(found, Sequence) and len(found) == 1
+        is_pair = is_one and isinstance(found[0], Sequence) and len(found[0]) == 2
+        if not is_pair or not isinstance(found[0][0], LoopState) or type(found[0][1]) is not int:
             raise UsageError(
                 f"the rule {self.rule_name} returns {found!r:.80}",
                 hint="it returns one state and the stage to go on with: [[state, stage_id - 1]]",

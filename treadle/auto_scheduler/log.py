@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Logs: files of records that tuning appends to, and that all of this package reads.
 
-A log is a file of Treadle's records, which `treadle.compile(records=)` reads as well. Files of
-Ansor's lines are read where the workloads are known.
+A log is a file of Treadle's records, or the URL of a database of them, which
+`treadle.compile(records=)` reads as well. Files of Ansor's lines are read where the workloads are
+known.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ from treadle.auto_scheduler.record_format import ANSOR
 from treadle.auto_scheduler.record_lines import is_line
 from treadle.auto_scheduler.state import MeasureInput
 from treadle.build.method_records import MethodRecord
+from treadle.build.record_database import is_url
 from treadle.build.records import Record, Records, read_lines
 from treadle.errors import UsageError
 from treadle.target.base import Target
 from treadle.tune.foreign_records import Imported, import_records, objects_of
-from treadle.tune.record_file import RecordFile
+from treadle.tune.record_store import open_store
 
 Name = str | os.PathLike[str]
 
@@ -50,11 +52,15 @@ def read_log(path: Name) -> Imported:
 
 
 def known_of(path: Name) -> list[Record]:
-    """Return the records of a log to go on from: none where there is no such file yet.
+    """Return the records of a log to go on from: none where there is no such log yet.
 
     Raises: as `read_log`.
     """
-    return read_log(path).records if Path(path).exists() else []
+    if is_url(path):
+        open_store(path).close()  # which makes the table where there is none
+    elif not Path(path).exists():
+        return []
+    return read_log(path).records
 
 
 def records_of(path: Name, n_lines: int | None = None) -> Records:
@@ -81,7 +87,7 @@ def best_record(path: Name, kernel: str, target: Target | str) -> Record | None:
 
 
 class RecordToFile:
-    """Appends what is measured to a file of records; a callback of `TuningOptions`.
+    """Appends what is measured to a log; a callback of `TuningOptions`.
 
     Each record is whole or not there, whoever else writes to the file and whenever a process ends.
 
@@ -96,25 +102,26 @@ class RecordToFile:
                 hint="name another file, and give this one as load_log_file",
             )
         self.filename = os.fspath(filename)
-        RecordFile(filename).close()  # which makes it, or says why not
+        open_store(filename).close()  # which makes it, or says why not
 
     def callback(
         self, policy: object, inputs: Sequence[MeasureInput], results: Sequence[MeasureResult]
     ) -> None:
         """Append candidates that were measured elsewhere; tuning itself appends each at once."""
         for one, result in zip(inputs, results, strict=True):
-            self.append(_record(one, result))
+            self.append(record_of(one, result))
 
     def append(self, record: Record | MethodRecord) -> None:
         """Append a record.
 
         Raises: UsageError where there is no room; the file is as it was then.
         """
-        with closing(RecordFile(self.filename)) as file:
+        with closing(open_store(self.filename)) as file:
             file.append(record)
 
 
-def _record(one: MeasureInput, result: MeasureResult) -> Record:
+def record_of(one: MeasureInput, result: MeasureResult) -> Record:
+    """Return what was measured of a candidate as a record."""
     return Record(
         one.task.name,
         str(one.task.target),

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 import sys
@@ -15,7 +14,7 @@ from typing import IO, TYPE_CHECKING, TypeAlias
 
 from treadle.autotvm.measure import MeasureInput, MeasureResult
 from treadle.autotvm.record import encode
-from treadle.build.appending import appending
+from treadle.build.appending import append, appending
 from treadle.errors import UsageError
 
 if TYPE_CHECKING:
@@ -57,12 +56,10 @@ def log_to_file(file_out: str | os.PathLike[str] | IO[str], protocol: str = "jso
 
 
 def _append(path: str | os.PathLike[str], text: str) -> None:
-    """Append text in one write; others may append or prune the file at the same time."""
-    data = text.encode()
+    """Append lines, all or none; others may append or prune the file at the same time."""
     try:
         with appending(Path(path)) as file:
-            if os.write(file, data) < len(data):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            append(file, text.encode())
     except OSError as error:
         raise UsageError(
             f"the records {os.fspath(path)} cannot be written: {error.strerror}",

@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import json
-import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -119,4 +119,5 @@ def _result(data: object) -> tuple[tuple[float, ...], int, float, float]:
 
 
 def _is_time(value: object) -> bool:
-    return isinstance(value, (int, float)) and type(value) is not bool and 0 <= value < math.inf
+    is_number = isinstance(value, (int, float)) and type(value) is not bool
+    return is_number and 0 <= value <= sys.float_info.max  # type: ignore[operator]  # is_number

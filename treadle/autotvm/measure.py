@@ -57,6 +57,8 @@ class LocalBuilder:
     do_fork: bool = True
 
     def __post_init__(self) -> None:
+        if self.timeout <= 0 or (self.n_parallel is not None and self.n_parallel < 1):
+            raise UsageError("timeout and n_parallel of LocalBuilder are more than 0")
         if self.build_kwargs:
             raise UsageError(
                 f"LocalBuilder knows no build_kwargs {', '.join(self.build_kwargs)}",
@@ -118,6 +120,8 @@ class LocalRunner:
             )
         if min(self.number, self.repeat) < 1:
             raise UsageError("number and repeat of LocalRunner are at least 1")
+        if self.timeout <= 0:
+            raise UsageError("the timeout of LocalRunner is more than 0")
 
     @property
     def executor(self) -> None:

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from treadle.build.json_lines import LONGEST_LINE, is_torn
 from treadle.errors import UsageError
 
 
@@ -55,3 +57,39 @@ def _is_at(path: Path, file: int) -> bool:
         return os.path.samestat(os.stat(path), os.fstat(file))
     except FileNotFoundError:
         return False
+
+
+def ended(file: int) -> int:
+    """Let the last line of a file of JSON lines end; return the size of the file then.
+
+    One that a process left which died while it wrote is cut off: it says nothing, and in front of
+    other lines it would be no torn one any more but a wrong one.
+
+    Raises: OSError where the system refuses.
+    """
+    size = os.fstat(file).st_size
+    start = max(0, size - LONGEST_LINE - 1)
+    if not size or os.pread(file, 1, size - 1) == b"\n":
+        return size
+    tail = os.pread(file, size - start, start)
+    last = tail[tail.rfind(b"\n") + 1 :]
+    if not is_torn(last):
+        return size + os.write(file, b"\n")
+    os.ftruncate(file, size - len(last))
+    return size - len(last)
+
+
+def append(file: int, lines: bytes) -> int:
+    """Write lines at the end of a file of JSON lines, all or none; return its size then.
+
+    Raises: OSError where there is no room.
+    """
+    size = ended(file)
+    try:
+        if os.write(file, lines) < len(lines):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    except OSError:
+        with suppress(OSError):
+            os.ftruncate(file, size)
+        raise
+    return size + len(lines)

@@ -49,7 +49,8 @@ class Coverage:
         """Return in a line who chose the methods: "of 12 calls, 9 by the records, 3 by …"."""
         chosen = [*self.methods.values()]
         found = [f"{chosen.count(s)} {text}" for s, text in _SOURCES.items() if s in chosen]
-        return f"methods of {len(chosen)} calls: {', '.join(found)}" if found else ""
+        noun = "call" if len(chosen) == 1 else "calls"
+        return f"methods of {len(chosen)} {noun}: {', '.join(found)}" if found else ""
 
 
 def coverage_of(

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import json
 import math
+import re
+import sys
 from collections.abc import Iterator
 from typing import IO
 
@@ -14,6 +16,8 @@ LONGEST_LINE = 1 << 20
 """Bytes of a line."""
 _LONGEST_NAME = 60
 _MOST_FIGURES = 10_000
+_HALF = re.compile(r"\\u[dD][89a-fA-F]")
+"""Half of a character, which JSON lets stand alone and UTF-8 does not."""
 
 
 def lines_of(file: IO[bytes]) -> Iterator[bytes]:
@@ -22,15 +26,41 @@ def lines_of(file: IO[bytes]) -> Iterator[bytes]:
         yield line
 
 
-def value_of(line: bytes) -> object:
-    """Return what a line says.
+def is_torn(line: bytes) -> bool:
+    """Return whether the last line of a file is only the beginning of one.
 
-    Raises: ConfigError where it is too long, not JSON, or has a key twice in an object.
+    A process that dies while it writes leaves such a line, a machine that does NULs in its place.
+    """
+    if line.endswith(b"\n") or len(line) > LONGEST_LINE:
+        return False
+    text = line.strip(b"\0 \t\r")
+    if not text.startswith(b"{"):
+        return not text
+    try:
+        json.loads(line.decode())
+    except (ValueError, RecursionError):
+        return True
+    return False
+
+
+def value_of(line: bytes) -> object:
+    """Return what a line says: something that can be written as a line again.
+
+    Raises: ConfigError where it is too long, not JSON, has a key twice in an object, a number that
+        is none or infinite, or half a character.
     """
     if len(line) > LONGEST_LINE:
         raise ConfigError(f"a record is longer than {LONGEST_LINE} bytes")
     try:
-        return json.loads(line.decode(), object_pairs_hook=_object)
+        text = line.decode()
+        found: object = json.loads(
+            text, object_pairs_hook=_object, parse_constant=_constant, parse_float=_number
+        )
+        if _HALF.search(text):
+            json.dumps(found, ensure_ascii=False).encode()
+        return found
+    except UnicodeEncodeError:
+        cause = "it holds half a character"
     except UnicodeDecodeError:
         cause = "it is not UTF-8"
     except RecursionError:
@@ -38,6 +68,17 @@ def value_of(line: bytes) -> object:
     except ValueError as error:
         cause = str(error)
     raise ConfigError(f"a record is not a line of JSON: {cause}")
+
+
+def _constant(name: str) -> object:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+def _number(text: str) -> float:
+    found = float(text)
+    if math.isinf(found):
+        raise ValueError(f"{text[:_LONGEST_NAME]} is too large a number")
+    return found
 
 
 def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -65,7 +106,8 @@ def seconds_of(data: object, hint: str) -> tuple[float, ...]:
 
 
 def _is_time(value: object) -> bool:
-    return isinstance(value, (int, float)) and type(value) is not bool and 0 < value < math.inf
+    is_number = isinstance(value, (int, float)) and type(value) is not bool
+    return is_number and 0 < value <= sys.float_info.max  # type: ignore[operator]  # is_number
 
 
 def flag_of(name: str, value: object, hint: str) -> bool:

@@ -29,6 +29,7 @@ from treadle.build import record_database
 from treadle.build.json_lines import (
     LONGEST_LINE,
     flag_of,
+    is_torn,
     lines_of,
     optional_text,
     seconds_of,
@@ -255,14 +256,9 @@ def _read(
                 at = f"{os.fspath(path)}, line {number}"
                 if not line.strip() and len(line) <= LONGEST_LINE:
                     continue
-                is_torn = len(line) <= LONGEST_LINE and not line.endswith(b"\n")
-                try:
-                    record = _parsed(line, at)
-                except ConfigError:
-                    if is_torn:
-                        return
-                    raise
-                yield record
+                if is_torn(line):
+                    return
+                yield _parsed(line, at)
     except OSError as error:
         raise UsageError(
             f"the records {os.fspath(path)} cannot be read: {error.strerror}",

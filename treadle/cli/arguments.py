@@ -158,6 +158,24 @@ def refuse_compile_options(arguments: argparse.Namespace, artifact: Path) -> Non
         )
 
 
+def compile_words(arguments: argparse.Namespace) -> list[str]:
+    """Return the options that say how a network is compiled, as the words of another command.
+
+    Those that are not given are left out, and so is --tuning-records.
+    """
+    words: list[str] = []
+    for attribute, option in {"input_shapes": "--input-shapes", **_OF_COMPILING}.items():
+        value = getattr(arguments, attribute)
+        if attribute == "records" or value == _UNSAID.get(attribute):
+            continue
+        if isinstance(value, bool):
+            words.append(option)
+        else:
+            each = value if isinstance(value, list) else [value]
+            words += [word for one in each for word in (option, str(one))]
+    return words
+
+
 def add_model(parser: argparse.ArgumentParser, help_text: str) -> None:
     """Add the argument that names the model's file."""
     parser.add_argument("model", type=Path, metavar="MODEL", help=help_text)

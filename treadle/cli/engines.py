@@ -8,12 +8,14 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from treadle.build.loaded import Runnable
+from treadle.cli.threads import at_once
 from treadle.errors import ToolchainError, UsageError
 from treadle.runtime.array import NDArray
 
@@ -192,7 +194,7 @@ def _round(engine: Engine, runs: int, *, goes_on: bool) -> None:
         try:
             gate.wait()
             done = 0
-            while done < runs or time.perf_counter() < until:
+            while (done < runs or time.perf_counter() < until) and not gate.broken:
                 start = time.perf_counter()
                 run()
                 spans.append((start, time.perf_counter()))
@@ -203,15 +205,9 @@ def _round(engine: Engine, runs: int, *, goes_on: bool) -> None:
     if len(engine.runs) == 1:
         work(engine.run)
     else:
-        _all_at_once([threading.Thread(target=work, args=(run,)) for run in engine.runs])
+        with at_once([partial(work, run) for run in engine.runs], gate):
+            pass
     if failed:
         raise failed[0]
     engine.times += [stop - start for start, stop in spans]
     engine.busy_seconds += max(stop for _, stop in spans) - min(start for start, _ in spans)
-
-
-def _all_at_once(threads: Sequence[threading.Thread]) -> None:
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()

@@ -22,6 +22,7 @@ import numpy as np
 from treadle import te
 from treadle.build.te_build import build
 from treadle.cli.peak import Probe, compile_probe, pages, read_gigabytes
+from treadle.cli.threads import at_once
 from treadle.runtime import native
 from treadle.target.base import Target
 from treadle.target.machine import Cache, Machine
@@ -218,11 +219,8 @@ def _handed_over(write: Run, read: Run) -> float:
             baton.wait()
             baton.wait()
 
-    threads = [threading.Thread(target=work) for work in (reader, writer)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with at_once([reader, writer], baton):
+        pass
     return statistics.median(times)
 
 

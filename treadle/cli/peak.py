@@ -10,7 +10,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
+from treadle.cli.threads import at_once
 from treadle.target.backend import LoadedCode, backend_of
 from treadle.target.parse import parse_target
 from treadle.target.probes import PROBE_KIND, chain_count, fma_kernel, lanes_of, read_kernel
@@ -60,15 +62,9 @@ def fastest_round(threads: int, work: Work, rounds: int = ROUNDS) -> float:
     best = float("inf")
     for _ in range(rounds):
         barrier = threading.Barrier(threads + 1)
-        workers = [
-            threading.Thread(target=_at_barrier, args=(barrier, work, i)) for i in range(threads)
-        ]
-        for worker in workers:
-            worker.start()
-        barrier.wait()
-        start = time.perf_counter()
-        for worker in workers:
-            worker.join()
+        with at_once([partial(_at_barrier, barrier, work, i) for i in range(threads)], barrier):
+            barrier.wait()
+            start = time.perf_counter()
         best = min(best, time.perf_counter() - start)
     return best
 

@@ -109,14 +109,18 @@ def _list(arguments: argparse.Namespace) -> None:
     records = Records.read(arguments.files[0])
     rows = []
     for kernel, target in records.kernels():
-        best = records.best(kernel, target)
+        best, trials = records.best(kernel, target), records.trials(kernel, target)
+        seconds = inf if best is None else _seconds(best, trials)
         decided = best is not None and not best.is_trial
-        rows.append(_row(kernel, records.trials(kernel, target), best, target, decided=decided))
+        rows.append(_row(kernel, trials, seconds, target, decided=decided))
     decisions = {record.key: record for record in records.method_records()}
     for call, target in records.calls():
-        trials, decision = records.method_trials(call, target), decisions.get((call, target))
-        best_trial = decision or min(trials, key=lambda t: t.time)
-        rows.append(_row(call, trials, best_trial, target, decided=decision is not None))
+        tried, decision = records.method_trials(call, target), decisions.get((call, target))
+        seconds = min(t.time for t in tried) if decision is None else decision.time
+        rows.append(_row(call, tried, seconds, target, decided=decision is not None))
+    if not rows:
+        _print_none(arguments.files[0])
+        return
     headings = ("kernel or call", "trials", "failed", "best", "decided", "target")
     print_table(console(), headings, rows, spare=("target",))
 
@@ -124,7 +128,7 @@ def _list(arguments: argparse.Namespace) -> None:
 def _row(
     name: str,
     trials: Sequence[Record] | Sequence[MethodRecord],
-    best: Record | MethodRecord | None,
+    seconds: float,
     target: str,
     *,
     decided: bool,
@@ -134,10 +138,20 @@ def _row(
         name,
         str(len(trials)),
         str(failed) if failed else "",
-        time_text(inf if best is None else best.time),
+        time_text(seconds),
         "yes" if decided else "",
         target,
     )
+
+
+def _seconds(best: Record, trials: Sequence[Record]) -> float:
+    """Return the time of what is chosen: that of a trial where a decision has none of its own."""
+    alike = [t.time for t in trials if t.choice == best.choice]
+    return best.time if best.seconds else min(alike, default=inf)
+
+
+def _print_none(place: Path | str, which: str = "") -> None:
+    print_row(console(), "records", f"none in {shown(place)}{which}")
 
 
 def _best(arguments: argparse.Namespace) -> None:
@@ -147,10 +161,14 @@ def _best(arguments: argparse.Namespace) -> None:
     for key in records.kernels():
         best = records.best(*key)
         if best is not None:
-            rows.append((best.kernel, time_text(best.time), str(best.choice)))
+            seconds = _seconds(best, records.trials(*key))
+            rows.append((best.kernel, time_text(seconds), str(best.choice)))
     for record in records.method_records():
         time = time_text(record.time) if record.seconds else ""
         rows.append((record.call, time, f"method {record.method}"))
+    if not rows:
+        _print_none(arguments.files[0], " that has run or is decided")
+        return
     print_table(console(), ("kernel or call", "time", "choice"), rows, names=3)
 
 
@@ -159,7 +177,10 @@ def _merge(arguments: argparse.Namespace) -> None:
     found: dict[bytes, Record | MethodRecord] = {}
     for place in arguments.files:
         for record in Records.read(place):
-            found.setdefault(record.line(), record)
+            line = record.line()
+            if not record.is_trial:
+                found.pop(line, None)  # of decisions the last one counts
+            found.setdefault(line, record)
     _write(found.values(), arguments.output)
 
 
@@ -268,7 +289,10 @@ def _import(arguments: argparse.Namespace) -> None:
 def _export(arguments: argparse.Namespace) -> None:
     """Records as lines of another project."""
     _load_workloads(arguments)
-    found = export_records(Records.read(arguments.files[0]), _FORMATS[arguments.format])
+    records = Records.read(arguments.files[0])
+    if not len(records):
+        raise ConfigError(f"there are no records in {shown(arguments.files[0])}")
+    found = export_records(records, _FORMATS[arguments.format])
     _print_skipped(found.skipped, "record")
     if not found.lines:
         raise ConfigError(f"no record has a form that {arguments.format} knows")

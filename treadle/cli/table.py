@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from treadle.cli.text import printable
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -24,22 +26,42 @@ def print_table(
 ) -> None:
     """Print a line per row: `names` columns flush left, the others flush right.
 
-    Columns without any text are left out. What goes to a file is as wide as it must be. Where a
-    terminal is too narrow, the columns headed as in `spare` give way, the first of them first, and
-    then the middles of the first column's words; no other column is cut, and no line wrapped.
+    Control characters are escaped. Columns without any text are left out. What goes to a file is as
+    wide as it must be. Where a terminal is too narrow, the columns headed as in `spare` give way,
+    the first of them first, and then the middles of the first column's words; no other column is
+    cut, and no line wrapped.
     """
     from rich.text import Text
 
+    width = out.width if out.is_terminal and spare else None
+    lines = table_lines(headings, rows, names=names, spare=spare, width=width)
+    for number, line in enumerate(lines):
+        out.print(Text(line, "" if number else "bold"))
+
+
+def table_lines(
+    headings: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    names: int = 1,
+    spare: Sequence[str] = (),
+    width: int | None = None,
+) -> list[str]:
+    """Return the lines that `print_table` prints, the headings first; None: of any width."""
     kept = [k for k, heading in enumerate(headings) if not heading or any(r[k] for r in rows)]
-    cells = [list(headings), *(list(row) for row in rows)]
-    if out.is_terminal and spare:
-        kept = _fitting(cells, kept, spare, out.width)
+    cells = [list(headings), *([_on_a_line(cell) for cell in row] for row in rows)]
+    if width is not None:
+        kept = _fitting(cells, kept, spare, width)
     widths = [max(len(row[k]) for row in cells) for k in range(len(headings))]
-    for number, row in enumerate(cells):
-        line = _GAP.join(
-            f"{row[k]:<{widths[k]}}" if k < names else f"{row[k]:>{widths[k]}}" for k in kept
-        )
-        out.print(Text(line.rstrip(), "" if number else "bold"))
+    lines: list[str] = []
+    for row in cells:
+        line = (f"{row[k]:<{widths[k]}}" if k < names else f"{row[k]:>{widths[k]}}" for k in kept)
+        lines.append(_GAP.join(line).rstrip())
+    return lines
+
+
+def _on_a_line(text: str) -> str:
+    return printable(text).replace("\n", "\\n")
 
 
 def _fitting(

@@ -17,6 +17,7 @@ from treadle.cli.arguments import (
     add_compile_options,
     add_model,
     add_threads,
+    compile_words,
     count,
     duration,
     record_place,
@@ -30,6 +31,7 @@ from treadle.cli.text import console, count_text, print_row
 from treadle.cli.tune_report import write_report
 from treadle.cli.tune_view import View, best_text, live_view, of_roofline, share_of, time_text
 from treadle.errors import UsageError
+from treadle.files import check_writable
 from treadle.runtime import native
 from treadle.settings import use
 from treadle.target.probes import PROBE_KIND
@@ -140,15 +142,19 @@ def _add_measuring(parser: argparse.ArgumentParser) -> None:
 
 
 def _minutes(text: str) -> float:
-    return duration(text)
+    try:
+        return duration(text)
+    except argparse.ArgumentTypeError:
+        problem = f"{text[:40]!r} is not a number of minutes above 0"
+        raise argparse.ArgumentTypeError(problem) from None
 
 
 def _sizes(text: str) -> dict[str, int]:
     """Return the sizes in "batch=4,seq=128"."""
     found: dict[str, int] = {}
     for word in text.split(","):
-        name, _, size = word.strip().partition("=")
-        if not name or name in found:
+        name, equals, size = word.strip().partition("=")
+        if not name or not equals or name in found:
             raise argparse.ArgumentTypeError(f"{word!r} is no NAME=N, or stands twice")
         found[name] = count(size)
     return found
@@ -181,8 +187,8 @@ def _check(arguments: argparse.Namespace) -> None:
         raise UsageError(
             "there is no file for the records", hint="name one, for example -o records.jsonl"
         )
-    if arguments.html is not None and not arguments.html.absolute().parent.is_dir():
-        raise UsageError(f"the folder of {arguments.html} does not exist", hint="make it first")
+    if arguments.html is not None:
+        check_writable(arguments.html)
 
 
 def _compiling(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -292,10 +298,14 @@ def _print_tasks(tasks: Tasks) -> int:
         )
         for t, share in zip(tasks.tasks, parts, strict=True)
     ]
-    headings = ("kernel", "first node", "uses", "MFLOP", "roofline kcycles", "share")
-    print_table(out, headings, rows, names=2, spare=("first node",))
-    if tasks.dynamic:
+    if rows:
+        headings = ("kernel", "first node", "uses", "MFLOP", "roofline kcycles", "share")
+        print_table(out, headings, rows, names=2, spare=("first node",))
+    elif not tasks.dynamic:
+        print_row(out, "kernels", "none: a run computes nothing that could be tuned")
+    if rows and tasks.dynamic:
         out.print()
+    if tasks.dynamic:
         print_row(out, "left", tasks.note)
     return 0
 
@@ -336,7 +346,8 @@ def _print_result(result: TuneResult, arguments: argparse.Namespace) -> None:
         print_row(out, "model", f"{times}, {gain:.2f} times as fast (both run in turns)")
     place = shown(arguments.output)
     print_row(out, "records", place)
-    print_row(out, "use", f"treadle compile {arguments.model} --tuning-records {place}")
+    words = [str(arguments.model), "--tuning-records", place, *compile_words(arguments)]
+    print_row(out, "use", f"treadle compile {shlex.join(words)}")
 
 
 def _reverted_text(count: int) -> str:

@@ -8,20 +8,23 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from treadle.cli.roofline import Layer, Limits
-from treadle.cli.text import console
+from treadle.cli.table import table_lines
+from treadle.cli.text import console, count_text
 from treadle.tune.state import TaskState
 from treadle.tune.tuner import Tuner
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 _LINE_SECONDS = 5.0
 _FRAME_SECONDS = 0.25
 _ROWS = 16
-_HEADINGS = ("uses", "share", "before", "best", "gain", "roofline %", "trials", "failed", "state")
+_HEADINGS = (
+    "kernel", "uses", "share", "before", "best", "gain", "roofline %", "trials", "failed", "state",
+)  # fmt: skip
+_SPARE = ("uses", "before", "failed", "share")
+"""What a narrow terminal does without, the first one first."""
+_MARGIN = "  "
 
 
 def time_text(seconds: float) -> str:
@@ -123,7 +126,8 @@ class View:
     def _stage_text(self, tuner: Tuner) -> str:
         if self.now == "methods":
             done = sum(s.progress.is_done for s in tuner.states)
-            return f"methods of {done} of {len(tuner.states)} calls, {tuner.trials} trials"
+            trials = count_text(tuner.trials, "trial")
+            return f"methods of {done} of {count_text(len(tuner.states), 'call')}, {trials}"
         if self.now == "decide":
             done = sum(s.decided is not None for s in tuner.states)
             return f"deciding {done} of {len(tuner.states)}"
@@ -160,8 +164,13 @@ class _LiveView(View):
         from rich.console import Group
         from rich.text import Text
 
+        heading, *rows = _table_lines(tuner, self.limits, self._live.console.width)
         self._live.update(
-            Group(_table(tuner, self.limits), Text(f"  {self.headline(tuner)}", "bold"))
+            Group(
+                Text(heading, "bold"),
+                *map(Text, rows),
+                Text(f"  {self.headline(tuner)}", "bold", no_wrap=False, overflow="fold"),
+            )
         )
         self._live.refresh()
 
@@ -170,20 +179,15 @@ class _LiveView(View):
         self._live.stop()
 
 
-def _table(tuner: Tuner, limits: Limits | None) -> Table:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, padding=(0, 1))
-    table.add_column("  kernel", overflow="ellipsis", no_wrap=True, max_width=44)
-    for heading in _HEADINGS:
-        table.add_column(heading, justify="right", no_wrap=True)
+def _table_lines(tuner: Tuner, limits: Limits | None, width: int) -> list[str]:
+    """Return the lines of the table, none of them wider than a terminal that is not too narrow."""
     total = tuner.now
     order = sorted(tuner.states, key=_place)
-    for state in order[:_ROWS]:
-        table.add_row(*_cells(state, total, limits))
+    rows = [_cells(state, total, limits) for state in order[:_ROWS]]
+    lines = table_lines(_HEADINGS, rows, spare=_SPARE, width=width - len(_MARGIN))
     if len(order) > _ROWS:
-        table.add_row(f"  … {len(order) - _ROWS} more")
-    return table
+        lines.append(f"… {len(order) - _ROWS} more")
+    return [_MARGIN + line for line in lines]
 
 
 def _place(state: TaskState) -> float:
@@ -196,7 +200,7 @@ def _cells(state: TaskState, total: float, limits: Limits | None) -> tuple[str, 
     has_gain = before < inf and state.seconds < inf
     failed = sum(state.failures.values())
     return (
-        f"  {state.task.name}",
+        state.task.name,
         str(state.task.uses),
         percent_text(share_of(state, total)),
         time_text(before),

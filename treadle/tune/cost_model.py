@@ -101,7 +101,7 @@ class TreeModel:
     v0.8's words) which of two is faster. Training is on one thread unless said: 50 ms for 1,000
     rows of 100 columns on a core of Zen 4.
 
-    Raises: UsageError where the objective is none of these, or xgboost is not installed.
+    Raises: UsageError where the objective is none of these, or xgboost cannot be imported.
     """
 
     def __init__(self, objective: str = "reg", threads: int = 1, seed: int = 0) -> None:
@@ -318,6 +318,12 @@ def _speeds(seconds: NDArray[np.float64], groups: NDArray[np.int64]) -> NDArray[
 def _import_xgboost() -> ModuleType:
     if not has_xgboost():
         raise UsageError("xgboost is not installed", hint="pip install 'treadle[tune]'")
-    import xgboost
-
+    try:
+        import xgboost
+    except (ImportError, OSError, ValueError) as error:  # ValueError: of its own library
+        why = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise UsageError(
+            f"xgboost is installed and cannot be imported: {why}",
+            hint="install it again; where it is removed, the schedules' own cost models guide",
+        ) from None
     return xgboost  # type: ignore[no-any-return, unused-ignore]

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, islice, pairwise, permutations, product
-from math import prod
+from math import isqrt, prod
 from typing import Any, Literal
 
 from treadle.errors import ConfigError, UsageError
@@ -34,6 +34,8 @@ OrderPolicy = Literal["all", "interleave", "candidate"]
 NotePolicy = Literal["unroll", "vec", "parallel", "try_unroll", "try_vec", "try_unroll_vec"]
 
 _MOST_CANDIDATES = 50_000
+_LONGEST = 1 << 31
+"""An axis to be split; arguments of a template may come from a record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +208,7 @@ class Definitions:
         returned are the loops that will be, to define an order of them.
         """
         length = _length(name, axis)
-        if length < 1 or num_outputs < 1:
+        if not 1 <= length <= _LONGEST or num_outputs < 1:
             raise UsageError(f"{name} cannot split a length of {length} into {num_outputs} loops")
         found: Iterable[Split]
         if candidate is not None:
@@ -305,7 +307,8 @@ def _no_policy(name: str, policy: str, there_is: str) -> UsageError:
 def _factors(name: str, length: int, policy: str, most: int | None) -> list[int]:
     """Return what an inner loop may be long, in order."""
     limit = length if most is None else min(length, most)
-    divisors = {n for n in range(1, limit + 1) if length % n == 0}
+    small = {n for n in range(1, isqrt(length) + 1) if length % n == 0}
+    divisors = {n for n in (*small, *(length // n for n in small)) if n <= limit}
     powers = {1 << k for k in range(limit.bit_length()) if 1 << k <= limit}
     if policy not in ("factors", "power2", "verbose"):
         raise _no_policy(name, policy, "factors, power2, verbose")

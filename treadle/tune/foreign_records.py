@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeAlias
 
-from treadle.build.json_lines import LONGEST_LINE, lines_of, value_of
+from treadle.build.json_lines import is_torn, lines_of, value_of
 from treadle.build.method_records import MethodRecord
 from treadle.build.records import Record
 from treadle.errors import ConfigError, UsageError
@@ -82,11 +82,11 @@ def objects_of(path: str | os.PathLike[str]) -> Iterator[tuple[str, Object]]:
                 at = f"{os.fspath(path)}, line {number}"
                 if not line.strip():
                     continue
+                if is_torn(line):
+                    return
                 try:
                     data = value_of(line)
                 except ConfigError as error:
-                    if len(line) <= LONGEST_LINE and not line.endswith(b"\n"):
-                        return
                     raise error.located(at) from None
                 if not isinstance(data, dict):
                     raise ConfigError("a record is an object", at=at)

@@ -233,6 +233,8 @@ def try_methods(tuner: Tuner, on_change: OnChange | None) -> None:
                 break
             tuner.round(state.number, left, workers, watch)
             state.progress.is_done = True
+    if on_change is not None:
+        on_change(tuner)  # where all stands in the records, nothing was measured that told of it
 
 
 def _half(budget: Any) -> Any:

@@ -114,6 +114,7 @@ def tune_model(
     first = fused_model(model, records=_records(decided), **compiling)
     _check_sizes(options.sizes, first)
     _check_space(options.space, first.target)
+    _check_kernels(first, options.sizes)
     options = _with_cold_weights(options, first)
     if executor is None:
         executor = _executor(options.executor, model, first.target, decided, compiling)
@@ -173,11 +174,7 @@ class _Run:
         is_here = isinstance(executor, LocalExecutor)
         tasks = extract_tasks(fused, self.options.sizes if is_here else {})
         if not tasks.tasks:
-            raise UsageError(
-                "the model has no kernel whose sizes are known: there is nothing to tune",
-                hint="give sizes to its inputs, with --input-shapes or shapes=, or say at which to "
-                "measure, with --sizes or TuneOptions(sizes=)",
-            )
+            raise _no_sizes()
         options = self.options if methods is None else left_of(self.options, methods)
         trials = [record for record in self.known if isinstance(record, Record)]
         tuner = Tuner(
@@ -267,6 +264,22 @@ def _check_sizes(sizes: Mapping[str, int], fused: Fused) -> None:
             raise UsageError(f"the size {name} is {size}", hint="it is at least 1")
 
 
+def _check_kernels(fused: Fused, sizes: Mapping[str, int]) -> None:
+    """Raise UsageError where there is nothing to tune."""
+    if not fused.kernels:
+        raise UsageError("the model has no kernels: a run computes nothing that could be tuned")
+    if all(kernel.sizes for kernel in fused.kernels) and not extract_tasks(fused, sizes).tasks:
+        raise _no_sizes()
+
+
+def _no_sizes() -> UsageError:
+    return UsageError(
+        "the model has no kernel whose sizes are known: there is nothing to tune",
+        hint="give sizes to its inputs, with --input-shapes or shapes=, or say at which to "
+        "measure, with --sizes or TuneOptions(sizes=)",
+    )
+
+
 def _check_space(space: str, target: Target) -> None:
     """Raise UsageError where there are no such spaces for a target."""
     if target.family == "gpu" and space != "template":
@@ -307,7 +320,8 @@ def _executor(
     if (unfit := why_not_here(target)) is not None:
         raise UsageError(
             f"kernels for {target} cannot be measured on this machine: {unfit.problem}",
-            hint="tune on the machine that the model is to run on, or name an --executor",
+            hint="tune on the machine that the model is to run on, or measure there: --rpc-tracker "
+            "with --rpc-key, or --executor",
         )
     return GpuExecutor() if target.family == "gpu" else LocalExecutor()
 

@@ -7,7 +7,7 @@ import os
 from hashlib import blake2b
 from pathlib import Path
 
-from treadle.build.appending import appending
+from treadle.build.appending import append, appending, ended
 from treadle.build.method_records import MethodRecord
 from treadle.build.records import Record, read_lines
 from treadle.errors import UsageError
@@ -19,8 +19,8 @@ class RecordFile:
     """Appends records, each whole or not at all, and reads what others have appended.
 
     What is read of the file stays as it is, unless another process prunes it, which replaces it: of
-    the new file, too, only what is not known yet is read. A line that breaks off at the end (of a
-    process that died) is ended, so that the next begins on a line of its own.
+    the new file, too, only what is not known yet is read. A line that breaks off at the end, of a
+    process that died, is cut off.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -64,29 +64,32 @@ class RecordFile:
         line = record.line()
         with appending(self.path) as file:
             size = self._size(file)
-            if size and os.pread(file, 1, size - 1) != b"\n":
-                line = b"\n" + line
             try:
-                written = os.write(file, line)
-                if written < len(line):
-                    raise OSError(28, "No space left on device")
+                after = append(file, line)
             except OSError as error:
-                os.ftruncate(file, size)
-                raise UsageError(
-                    f"the records {self.path} cannot be written: {error.strerror}",
-                    hint="make room and run the same command: it goes on from the records there",
-                ) from None
+                raise self._refused(error) from None
             self._known.add(_digest(record))
             if self._seen == size:
-                self._seen = size + len(line)
+                self._seen = after
 
     def _size(self, file: int) -> int:
-        """Return the size of the open file; one that replaced another is read from its start."""
-        status = os.fstat(file)
-        if not os.path.samestat(status, os.fstat(self._held)):
+        """Return the size of the open file; one that replaced another is read from its start.
+
+        Raises: UsageError where its last line cannot be ended.
+        """
+        if not os.path.samestat(os.fstat(file), os.fstat(self._held)):
             os.close(self._held)
             self._held, self._seen, self._is_other = os.dup(file), 0, True
-        return status.st_size
+        try:
+            return ended(file)
+        except OSError as error:
+            raise self._refused(error) from None
+
+    def _refused(self, error: OSError) -> UsageError:
+        return UsageError(
+            f"the records {self.path} cannot be written: {error.strerror}",
+            hint="make room and run the same command: it goes on from the records there",
+        )
 
 
 def _digest(record: Record | MethodRecord) -> bytes:

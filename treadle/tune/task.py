@@ -173,7 +173,9 @@ class Tasks:
         """What is said of the kernels that cannot be tuned; "" where there are none."""
         if not self.dynamic:
             return ""
-        said = f"{len(self.dynamic)} kernels have dynamic sizes and stay as is"
+        count = len(self.dynamic)
+        said = "1 kernel has" if count == 1 else f"{count} kernels have"
+        said += " dynamic sizes and " + ("stays as is" if count == 1 else "stay as is")
         return f"{said}: it is not said what to measure {', '.join(self.missing)} at (--sizes)"
 
 
