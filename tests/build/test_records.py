@@ -144,6 +144,12 @@ def test_a_record_that_does_not_fit_any_more_is_said_once() -> None:
         "3 is no candidate of knob rows"
     ]
     assert tuple(report.notes) == compiled.notes
+    assert compiled.coverage is not None
+    assert str(compiled.coverage) == "0 of 1 kernels are in the records"
+    (missing,) = compiled.coverage.missing
+    assert (missing.kernel, missing.nearest) == (
+        kernel.name, "a record of its own that does not fit it",
+    )  # fmt: skip
 
 
 @pytest.mark.tiny

@@ -309,7 +309,6 @@ def _name_apart(kernels: Sequence[Kernel]) -> None:
 
 def _configure(fused: Fused, records: Records, report: Report) -> None:
     """Give kernels the choices kept for them; say of which it does not fit any more."""
-    report.coverage = coverage_of(fused.kernels, records, fused.method_calls)
     for kernel in fused.kernels:
         record = records.best(kernel.name, kernel.target)
         if record is None:
@@ -324,6 +323,7 @@ def _configure(fused: Fused, records: Records, report: Report) -> None:
                 f"the record{where} of kernel {kernel.name} does not fit it, which runs by "
                 f"default: {error.problem}"
             )
+    report.coverage = coverage_of(fused.kernels, records, fused.method_calls)
 
 
 def _plan(fused: Fused) -> MemoryPlan:

@@ -22,7 +22,7 @@ _SOURCES: Mapping[Source, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """A kernel that no record is of; `nearest` says in words what there is, "" if nothing."""
+    """A kernel that no record makes; `nearest` says in words what there is, "" if nothing."""
 
     kernel: str
     nearest: str
@@ -56,17 +56,19 @@ class Coverage:
 def coverage_of(
     kernels: Sequence[Kernel], records: Records, calls: Sequence[MethodCall] = ()
 ) -> Coverage:
-    """Return which kernels of a model have a record for their target, and who chose the methods.
+    """Return which kernels of a model are made by records, and who chose the methods.
 
     A record of another kernel or another target is never applied; what the nearest one differs in
     is said.
     """
     known = records.kernels()
-    missing = [
-        Missing(k.name, _nearest(k, known))
-        for k in kernels
-        if records.best(k.name, k.target) is None
-    ]
+    missing: list[Missing] = []
+    for kernel in kernels:
+        best = records.best(kernel.name, kernel.target)
+        if best is None:
+            missing.append(Missing(kernel.name, _nearest(kernel, known)))
+        elif best.choice != kernel.choice:
+            missing.append(Missing(kernel.name, "a record of its own that does not fit it"))
     methods = {call.text: call.source for call in calls if len(call.offers) > 1}
     return Coverage(len(kernels) - len(missing), len(kernels), tuple(missing), methods)
 
