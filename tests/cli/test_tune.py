@@ -105,6 +105,8 @@ def test_what_tuning_says_to_use_is_a_command_that_applies_the_records(
         (["-o", "a", "--tuning-records", "b"], "--tuning-records is for compiling"),
         (["-o", "a", "--html", "no/such/report.html"], "no/such is not a folder"),
         (["-o", "a", "--html", "/"], "/ cannot be written: it is a folder"),
+        (["-o", "a", "--html", "./a"], "the report would take the place of a"),
+        (["-o", "a", "--seed", "-1"], "seed of tuning is -1"),
         (["-o", "no/such/records"], "the records no/such/records cannot be written"),
     ],
 )
@@ -208,6 +210,14 @@ def test_what_holds_no_records_is_said(tmp_path: Path, capsys: pytest.CaptureFix
     command = ["records", "export", str(path), "--format", "autotvm", "-o", str(tmp_path / "o")]
     assert main(command) == 2
     assert f"there are no records in {path}" in capsys.readouterr().err
+
+
+@pytest.mark.tiny
+def test_a_place_that_cannot_be_written_is_said_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["records", "merge", "no records", "-o", str(tmp_path)]) == 2
+    assert f"{tmp_path} cannot be written: it is a folder" in capsys.readouterr().err
 
 
 @pytest.mark.tiny

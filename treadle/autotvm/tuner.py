@@ -120,7 +120,7 @@ class Tuner:
         measure = how.runner.options(cold_weights=self.task.cold_weights)
         options = TuneOptions(
             trials=trials + len(self._own(measure)),
-            early_stopping=early_stopping,
+            early_stopping=early_stopping or None,
             builders=how.builder.n_parallel,
             build_timeout=how.builder.timeout,
             measure=measure,

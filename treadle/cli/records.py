@@ -22,6 +22,7 @@ from treadle.cli.table import print_table
 from treadle.cli.text import console, count_text, print_row
 from treadle.cli.tune_view import time_text
 from treadle.errors import ConfigError, UsageError
+from treadle.files import check_writable
 from treadle.tune.foreign_records import (
     RecordFormat,
     Skipped,
@@ -98,6 +99,8 @@ def run(arguments: argparse.Namespace) -> int:
     """
     own = arguments.files[0] if arguments.verb == "prune" else None
     place = getattr(arguments, "output", None) or own
+    if isinstance(place, Path):
+        check_writable(place)
     held = isinstance(place, Path) and place.is_file() and appending(place, make=False)
     with held or nullcontext():
         _VERBS[arguments.verb][1](arguments)

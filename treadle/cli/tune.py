@@ -189,6 +189,11 @@ def _check(arguments: argparse.Namespace) -> None:
         )
     if arguments.html is not None:
         check_writable(arguments.html)
+        for other in (arguments.model, arguments.output):
+            if isinstance(other, Path) and other.absolute() == arguments.html.absolute():
+                raise UsageError(
+                    f"the report would take the place of {other}", hint="give --html another name"
+                )
 
 
 def _compiling(arguments: argparse.Namespace) -> dict[str, Any]:

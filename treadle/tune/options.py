@@ -6,7 +6,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from treadle.errors import UsageError
 from treadle.tune.runner import MeasureOptions
+
+_LEAST = {"trials": 0, "minutes": 0, "seed": 0, "early_stopping": 1, "builders": 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +25,8 @@ class TuneOptions:
     dynamic sizes are measured at, by the names of the sizes in the model. `executor` is where
     candidates are built and measured: "local", or "dask:" and the address of a scheduler; a place
     that was handed over in addition to the options has another name.
+
+    Raises: UsageError where a number is out of range.
     """
 
     trials: int | None = None
@@ -39,3 +44,9 @@ class TuneOptions:
     sizes: Mapping[str, int] = field(default_factory=dict)
     executor: str = "local"
     measure: MeasureOptions = field(default_factory=MeasureOptions)
+
+    def __post_init__(self) -> None:
+        for name, least in _LEAST.items():
+            value = getattr(self, name)
+            if value is not None and not value >= least:
+                raise UsageError(f"{name} of tuning is {value}", hint=f"it is at least {least:g}")
