@@ -16,7 +16,8 @@ pytestmark = pytest.mark.tiny
 
 
 def test_an_interrupted_round_ends_after_its_threads() -> None:
-    main, ended = threading.main_thread().ident, list[int]()
+    """The other one may not have left the gate yet: then it does nothing."""
+    main, ended, before = threading.main_thread().ident, list[int](), threading.active_count()
     assert main is not None
 
     def work(index: int) -> None:
@@ -27,7 +28,8 @@ def test_an_interrupted_round_ends_after_its_threads() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         peak.fastest_round(2, work)
-    assert sorted(ended) == [0, 1]
+    assert 0 in ended
+    assert threading.active_count() == before
 
 
 def test_who_waits_at_the_gate_leaves_where_the_block_fails() -> None:
