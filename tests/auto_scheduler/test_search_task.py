@@ -110,8 +110,9 @@ def test_a_log_of_another_name_is_gone_on_from(tmp_path: Path) -> None:
     assert len(trials(new)) == 4
 
 
-def test_a_log_may_be_in_a_database(tmp_path: Path) -> None:
+def test_a_log_may_be_in_a_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("sqlalchemy")
+    monkeypatch.chdir(tmp_path)  # where the file of latencies is written
     log, task = f"sqlite:///{tmp_path / 'log.db'}", small()
     scheduler = auto_scheduler.TaskScheduler([task], load_log_file=log)
     scheduler.tune(options(log, 4))
