@@ -13,6 +13,7 @@ from tests.tune.tasks import product_task
 from treadle.build.kernel import ObjectCode
 from treadle.te.choice import Choice
 from treadle.te.knobs import DEFAULTS, Config
+from treadle.tune import executor
 from treadle.tune.executor import LocalWorkers, WorkOptions
 from treadle.tune.runner import Baseline, Measured, MeasureOptions
 from treadle.tune.task import Task
@@ -76,6 +77,13 @@ def test_candidates_are_timed_next_to_the_first_that_runs(task: Task) -> None:
 def test_a_candidate_that_takes_less_than_half_is_the_next_baseline(task: Task) -> None:
     runner = Said([3e-3, 1e-3, 2e-3, 2e-3])
     assert measured(task, runner, ROWS, {}) == [None, 3e-3, 1e-3, 1e-3]
+
+
+def test_a_candidate_that_holds_many_weights_is_no_baseline(
+    task: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(executor, "_MOST_BYTES", 1)
+    assert measured(task, Said([3e-3, 2e-3]), ROWS[:2], {}) == [None, None]
 
 
 def test_a_candidate_that_was_cut_short_is_no_baseline(task: Task) -> None:

@@ -24,6 +24,8 @@ from treadle.tune.task import Task
 
 _MOST_TIMES = 2.0
 """A baseline takes at most so many times as long as the best candidate: it costs time, too."""
+_MOST_BYTES = 64 << 20
+"""Of a baseline's code at most: that of a method holds weights, and goes with each candidate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +209,7 @@ class LocalWorkers:
             task = _baseline_ticket(built.ticket)
             if built.object is not None:
                 seconds = self.options.measured[task][1]
-                self._baselines[task] = Baseline(built.object, seconds)
+                self._offer(task, Baseline(built.object, seconds))
             return self._waiting.pop(task)
         waiting = self._waiting.get(self._tasks_of[built.ticket])
         if waiting is None:
@@ -243,6 +245,8 @@ class LocalWorkers:
     def _offer(self, task: int, other: Baseline) -> None:
         """Take a candidate as the baseline where there is none, or one that takes far longer."""
         known = self._baselines.get(task)
+        if len(other.code.code) > _MOST_BYTES:
+            return
         if known is None or known.seconds > _MOST_TIMES * other.seconds:
             self._baselines[task] = other
 
