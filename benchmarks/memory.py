@@ -132,7 +132,7 @@ def peak_in_c(artifact: Path, inputs: Path, folder: Path) -> int:
     """Return the largest resident memory of a C program that opens an artifact and runs it."""
     words = [str(artifact)]
     with np.load(inputs) as stored:
-        for number, (_, array) in enumerate(stored.items()):
+        for number, array in enumerate(stored.values()):
             file = folder / f"{number}.bin"
             np.ascontiguousarray(array).tofile(file)
             words.append(str(file))

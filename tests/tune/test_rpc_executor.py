@@ -50,8 +50,10 @@ def test_candidates_are_checked_and_timed(tracker: Service, tasks: list[Task]) -
     assert len(good.seconds) == 2
     assert all(0 < seconds < 1 for seconds in good.seconds)
     other = runner.measure(1, second, inf)
-    control = runner.measure(0, first, inf, Baseline(first, 1e3))
-    assert 1e2 < np.median(control.seconds) < 1e4
+    baseline = Baseline(first, 1e3)
+    for _ in range(2):  # the second time it is on the device
+        control = runner.measure(0, first, inf, baseline)
+        assert 1e2 < np.median(control.seconds) < 1e4
     assert not other.error
     rows = runner.race(0, [first, first], 3)
     assert [(len(row.seconds), row.error) for row in rows] == [(3, ""), (3, "")]

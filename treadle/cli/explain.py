@@ -202,7 +202,7 @@ def _stack(step: Step, compiled: Executable) -> list[Choice]:
     """Return what a kernel that becomes C source takes of the stack; nothing for other models."""
     if not compiled.target.is_source_only:
         return []
-    kernel = next(k for k in compiled.kernels if k.name == step.kernel)
+    kernel = kernel_called(step.kernel, compiled.kernels)
     room = size_text(compiled.target.machine.stack_bytes)
     reason = f"of {room} that arrays may take; larger ones are in the memory of a run"
     if compiled.target.has_threads:

@@ -303,6 +303,15 @@ def substitute(stmt: Stmt, mapping: dict[Expr, Expr]) -> Stmt:
     return map_stmt(stmt, lambda e: traversal.substitute(e, mapping, memo))
 
 
+def in_order(stmt: Stmt) -> Stmt:
+    """Return a statement whose parallel loops run one iteration after the other."""
+
+    def on_stmt(s: Stmt) -> Stmt | None:
+        return replace(s, kind="serial") if isinstance(s, For) and s.kind == "parallel" else None
+
+    return map_stmt(stmt, on_stmt=on_stmt)
+
+
 _KIND_WORD = {
     "serial": "range",
     "parallel": "parallel",

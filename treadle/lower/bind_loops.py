@@ -11,8 +11,6 @@ does a stage that is one element, which has no axis to bind.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from treadle.errors import ScheduleError
 from treadle.expr.nodes import Const, Expr, Var, int_value
 from treadle.expr.simplify import simplify
@@ -57,17 +55,9 @@ def _spread(loop: For, threads: int) -> Stmt:
     size = threads if count is None else max(1, min(threads, count))
     block, thread = Var(f"{loop.var.name}.block"), Var(f"{loop.var.name}.thread")
     at: Expr = block * size + thread
-    body = lp.substitute(_in_order(loop.body), {loop.var: at})
+    body = lp.substitute(lp.in_order(loop.body), {loop.var: at})
     if count is None or count % size:
         body = If(at < loop.extent, body)
     blocks = simplify(ceil_div(loop.extent, Const.of(size)))
     inner = For(thread, Const.of(size), "thread", body, "threadIdx.x")
     return For(block, blocks, "thread", inner, "blockIdx.x", loop.pragmas)
-
-
-def _in_order(s: Stmt) -> Stmt:
-    def serial(x: Stmt) -> Stmt | None:
-        is_parallel = isinstance(x, For) and x.kind == "parallel"
-        return replace(x, kind="serial") if is_parallel else None  # type: ignore[arg-type]
-
-    return lp.map_stmt(s, None, serial)

@@ -20,7 +20,7 @@ from treadle.expr.nodes import Expr, int_value
 from treadle.expr.traversal import rewrite
 from treadle.expr.vocabulary import HAS_LOAD
 from treadle.loop import nodes as lp
-from treadle.loop.nodes import Allocate, Buffer, For, Prefetch, PrimFunc, Stmt, Store
+from treadle.loop.nodes import Allocate, Buffer, Prefetch, PrimFunc, Stmt, Store
 
 
 def limit_stack(func: PrimFunc, most: int | None = None) -> PrimFunc:
@@ -36,7 +36,7 @@ def limit_stack(func: PrimFunc, most: int | None = None) -> PrimFunc:
         if sum(map(_stack_bytes_of, path)) <= most:
             break
         lent.add(id(max(path, key=_stack_bytes_of)))
-    return func.with_body(_in_order(_lend(func, lent)))
+    return func.with_body(lp.in_order(_lend(func, lent)))
 
 
 def stack_bytes(func: PrimFunc) -> int:
@@ -96,14 +96,3 @@ def _moved(stmt: Stmt, moved: dict[int, Buffer]) -> Stmt:
 
     memo: dict[Expr, Expr] = {}
     return lp.map_stmt(stmt, lambda e: rewrite(e, on_load, memo, HAS_LOAD), on_stmt)
-
-
-def _in_order(stmt: Stmt) -> Stmt:
-    """Return a statement whose parallel loops run one iteration after the other."""
-
-    def on_stmt(s: Stmt) -> Stmt | None:
-        if isinstance(s, For) and s.kind == "parallel":
-            return replace(s, kind="serial")
-        return None
-
-    return lp.map_stmt(stmt, on_stmt=on_stmt)

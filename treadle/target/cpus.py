@@ -230,10 +230,7 @@ def has_system(triple: str) -> bool:
 
     Those of 32 bits have one only where the triple names it.
     """
-    rest = triple.partition("-")[2]
-    if has_32_bits(triple):
-        return _SYSTEM.search(rest) is not None
-    return _BARE.fullmatch(rest) is None
+    return not is_source_only(triple) or _SYSTEM.search(triple.partition("-")[2]) is not None
 
 
 @cache

@@ -145,11 +145,8 @@ class _Device(Statements):
         self.statement(s.body)
 
     def _array(self, buffer: Buffer, where: str, *, is_vector: bool = True) -> None:
-        size = (
-            local_size(self.source.func, buffer, self.source.target)
-            if not where
-            else flat_size(buffer)
-        )
+        source = self.source
+        size = flat_size(buffer) if where else local_size(source.func, buffer, source.target)
         if size is None:
             raise InternalError(
                 f"shared buffer {buffer} is of unknown size", at=f"kernel {self.kernel}"

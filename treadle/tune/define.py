@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, islice, pairwise, permutations, product
-from math import isqrt, prod
+from math import prod
 from typing import Any, Literal
 
 from treadle.errors import ConfigError, UsageError
@@ -28,6 +28,7 @@ from treadle.expr.nodes import int_value
 from treadle.te.knobs import Knobs, Value
 from treadle.te.operations import IterVar, Tensor
 from treadle.te.schedule import Schedule
+from treadle.tune.sketch_slots import divisors
 
 SplitPolicy = Literal["factors", "power2", "verbose"]
 OrderPolicy = Literal["all", "interleave", "candidate"]
@@ -307,12 +308,11 @@ def _no_policy(name: str, policy: str, there_is: str) -> UsageError:
 def _factors(name: str, length: int, policy: str, most: int | None) -> list[int]:
     """Return what an inner loop may be long, in order."""
     limit = length if most is None else min(length, most)
-    small = {n for n in range(1, isqrt(length) + 1) if length % n == 0}
-    divisors = {n for n in (*small, *(length // n for n in small)) if n <= limit}
+    even = {n for n in divisors(length) if n <= limit}
     powers = {1 << k for k in range(limit.bit_length()) if 1 << k <= limit}
     if policy not in ("factors", "power2", "verbose"):
         raise _no_policy(name, policy, "factors, power2, verbose")
-    found = {"factors": divisors, "power2": powers, "verbose": divisors | powers}[policy]
+    found = {"factors": even, "power2": powers, "verbose": even | powers}[policy]
     return sorted(found)
 
 

@@ -245,9 +245,8 @@ class LocalWorkers:
     def _offer(self, task: int, other: Baseline) -> None:
         """Take a candidate as the baseline where there is none, or one that takes far longer."""
         known = self._baselines.get(task)
-        if len(other.code.code) > _MOST_BYTES:
-            return
-        if known is None or known.seconds > _MOST_TIMES * other.seconds:
+        is_better = known is None or known.seconds > _MOST_TIMES * other.seconds
+        if is_better and len(other.code.code) <= _MOST_BYTES:
             self._baselines[task] = other
 
     def race(self, task: int, choices: Sequence[Choice], rounds: int) -> list[Measured]:

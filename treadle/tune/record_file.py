@@ -47,7 +47,11 @@ class RecordFile:
         Raises: ConfigError naming the line that is no record.
         """
         with appending(self.path) as file:
-            size = self._size(file)
+            self._follow(file)
+            try:
+                size = ended(file)
+            except OSError as error:
+                raise self._refused(error) from None
             first = 1 + _lines_before(file, self._seen)
             found = list(read_lines(self.path, self._seen, first)) if size > self._seen else []
             self._seen = size
@@ -63,27 +67,20 @@ class RecordFile:
         """
         line = record.line()
         with appending(self.path) as file:
-            size = self._size(file)
+            self._follow(file)
             try:
                 after = append(file, line)
             except OSError as error:
                 raise self._refused(error) from None
             self._known.add(_digest(record))
-            if self._seen == size:
+            if self._seen == after - len(line):
                 self._seen = after
 
-    def _size(self, file: int) -> int:
-        """Return the size of the open file; one that replaced another is read from its start.
-
-        Raises: UsageError where its last line cannot be ended.
-        """
+    def _follow(self, file: int) -> None:
+        """Note a file that replaced the one that was open: it is read from its start."""
         if not os.path.samestat(os.fstat(file), os.fstat(self._held)):
             os.close(self._held)
             self._held, self._seen, self._is_other = os.dup(file), 0, True
-        try:
-            return ended(file)
-        except OSError as error:
-            raise self._refused(error) from None
 
     def _refused(self, error: OSError) -> UsageError:
         return UsageError(

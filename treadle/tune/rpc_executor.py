@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from math import inf
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -146,6 +147,14 @@ class _OnDevice:
     rotation: list[list[RemoteArray]] = field(default_factory=list)
 
 
+class _Held(NamedTuple):
+    """A baseline that is loaded on the device."""
+
+    code: ObjectCode
+    kernel: RemoteKernel
+    module: RemoteModule
+
+
 class DeviceRunner:
     """Measures candidates on a device that is asked for when it is first needed."""
 
@@ -166,12 +175,13 @@ class DeviceRunner:
         self._task: int | None = None
         self._reference: _Reference | None = None
         self._ready: _OnDevice | None = None
+        self._held: _Held | None = None
 
     def close(self) -> None:
         """Give the device back."""
         if self._session is not None:
             self._session.close()
-        self._session = self._ready = None
+        self._session = self._ready = self._held = None
 
     def measure(
         self, task: int, made: ObjectCode, best: float, baseline: Baseline | None = None
@@ -183,14 +193,11 @@ class DeviceRunner:
             if error := self._check(kernel, ready):
                 return Measured(error=error)
             timer, control = _timer(kernel, ready, self._options), None
-            modules = [module]
             if baseline is not None:
-                other, module = self._loaded(task, baseline.code)
-                modules.append(module)
+                other = self._held_kernel(task, baseline.code)
                 control = Control(_timer(other, ready, self._options), baseline.seconds)
             found = figures_of(timer, self._options, best, sliced=False, control=control)
-            for module in modules:
-                module.free()
+            module.free()
             return _believed(found)
         except TreadleError as error:
             self._give_up()
@@ -207,6 +214,14 @@ class DeviceRunner:
         except TreadleError as error:
             self._give_up()
             return [Measured(error=error.problem) for _ in made]
+
+    def _held_kernel(self, task: int, code: ObjectCode) -> RemoteKernel:
+        """Return the kernel of a baseline, which stays on the device for the next candidate."""
+        if self._held is None or self._held.code is not code:
+            if self._held is not None:
+                self._held.module.free()
+            self._held = _Held(code, *self._loaded(task, code))
+        return self._held.kernel
 
     def _give_up(self) -> None:
         """End the session after an error: what a candidate did to it is not known."""

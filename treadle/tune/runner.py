@@ -10,9 +10,10 @@ from __future__ import annotations
 import selectors
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import cycle
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -422,30 +423,40 @@ def figures_of(
     if once > 4 * options.hopeless * best:
         return [once]
     take = _taking(timer, once, options, sliced)
-    other = None if control is None else _taking(control.timer, None, options, sliced)
+    if control is not None:
+        other = _taking(control.timer, _once(control.timer), options, sliced)
+        take = partial(_scaled, take, other, control.seconds, cycle((False, True)))
     figures: list[float] = []
     while len(figures) < max(options.repeat, 1):
-        if control is None or other is None:
-            figures.append(take())
-        elif len(figures) % 2:
-            scale = control.seconds / other()
-            figures.append(take() * scale)
-        else:
-            own = take()
-            figures.append(own * control.seconds / other())
+        figures.append(take())
         if min(figures) > options.hopeless * best or _is_precise(figures, options.precision):
             break
     return figures
 
 
 def _taking(
-    timer: Timer, once: float | None, options: MeasureOptions, sliced: bool
+    timer: Timer, once: float, options: MeasureOptions, sliced: bool
 ) -> Callable[[], float]:
     """Return what takes a figure of a kernel, of which a call takes about `once` seconds."""
-    seconds = _once(timer) if once is None else once
-    calls = max(options.number, _calls(seconds, options.min_repeat_ms))
-    each = max(options.number, _slice(calls, seconds)) if sliced else calls
+    calls = max(options.number, _calls(once, options.min_repeat_ms))
+    each = max(options.number, _slice(calls, once)) if sliced else calls
     return partial(_figure, timer, calls, each)
+
+
+def _scaled(
+    take: Callable[[], float],
+    other: Callable[[], float],
+    seconds: float,
+    other_first: Iterator[bool],
+) -> float:
+    """Return a figure next to one of another kernel, which takes `seconds` on an even machine.
+
+    `other_first` says whether the other one is timed first.
+    """
+    if next(other_first):
+        taken = other()
+        return take() * seconds / taken
+    return take() * seconds / other()
 
 
 def _once(timer: Timer) -> float:

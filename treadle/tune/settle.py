@@ -29,8 +29,6 @@ _DEVIATIONS = 1.64
 """By how many standard deviations a model is ahead that is faster; one in twenty equal ones is."""
 _EVEN = 1.0
 """A kernel is kept when it takes at most this share of its default's time."""
-
-
 _DIGITS = 9
 """Changes are logarithms of ratios; what differs in later digits is rounding."""
 
@@ -137,7 +135,7 @@ class _Rounds:
             if old:
                 ratios.append(new / old)
                 both = [both[0] + old, both[1] + new]
-        self.change.append(math.log(both[1] / both[0]) if both[0] else 0.0)
+        self.change.append(math.log(both[1] / both[0]) if all(both) else 0.0)
 
     def go_on(self, spent: float, seconds: float) -> bool:
         """Return whether another round is needed, `spent` seconds after the start."""
