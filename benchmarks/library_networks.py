@@ -85,6 +85,47 @@ def _electra(library: Library) -> nn.Module:
     return First(library.ElectraModel(library.ElectraConfig()))
 
 
+def _albert(library: Library) -> nn.Module:
+    config = library.AlbertConfig(
+        hidden_size=768, num_attention_heads=12, intermediate_size=3072, num_hidden_layers=6
+    )
+    return First(library.AlbertModel(config))
+
+
+def _gpt_neox(library: Library) -> nn.Module:
+    config = library.GPTNeoXConfig(
+        hidden_size=512, num_attention_heads=8, intermediate_size=2048, num_hidden_layers=6,
+        vocab_size=8000, use_cache=False,
+    )  # fmt: skip
+    return First(library.GPTNeoXModel(config))
+
+
+def _mobilebert(library: Library) -> nn.Module:
+    return First(library.MobileBertModel(library.MobileBertConfig(num_hidden_layers=12)))
+
+
+def _modernbert(library: Library) -> nn.Module:
+    config = library.ModernBertConfig(num_hidden_layers=6, attn_implementation="eager")
+    return First(library.ModernBertModel(config))
+
+
+def _opt(library: Library) -> nn.Module:
+    config = library.OPTConfig(num_hidden_layers=4, vocab_size=8000, use_cache=False)
+    return First(library.OPTModel(config))
+
+
+def _t5(library: Library) -> nn.Module:
+    return First(library.T5EncoderModel(library.T5Config(attn_implementation="eager")))
+
+
+def _yolos(library: Library) -> nn.Module:
+    config = library.YolosConfig(
+        hidden_size=192, num_attention_heads=3, intermediate_size=768, num_hidden_layers=8,
+        image_size=[256, 320],
+    )  # fmt: skip
+    return First(library.YolosModel(config))
+
+
 def _ids(words: int, batch: int = 1) -> Callable[[], tuple[Tensor, ...]]:
     return lambda: (torch.randint(0, 1000, (batch, words)),)
 
@@ -104,6 +145,13 @@ BUILDERS: dict[str, tuple[Callable[[Library], nn.Module], Callable[[], tuple[Ten
     "segformer_b0": (_segformer, _noise(1, 3, 256, 256)),
     "wav2vec2": (_wav2vec2, _noise(1, 16000)),
     "whisper_tiny_enc": (_whisper, _noise(1, 80, 3000)),
+    "albert_128": (_albert, _ids(128)),
+    "gpt_neox_64": (_gpt_neox, _ids(64)),
+    "mobilebert_128": (_mobilebert, _ids(128)),
+    "modernbert_128": (_modernbert, _ids(128)),
+    "opt_32": (_opt, _ids(32)),
+    "t5_small_enc_128": (_t5, _ids(128)),
+    "yolos_tiny": (_yolos, _noise(1, 3, 256, 320)),
 }
 """By name, what makes the module of the package and what makes its inputs."""
 

@@ -33,6 +33,16 @@ MORE_NAMES = (
     "swiftformer_s", "tresnet_m", "visformer_tiny", "volo_d1_224", "xcit_tiny_12_p16_224",
 )  # fmt: skip
 """What came later, with what the first were mended for."""
+LAST_NAMES = (
+    "botnet26t_256", "caformer_s18", "cait_xxs24_224", "coat_lite_mini", "convit_tiny",
+    "crossvit_9_240", "eca_nfnet_l0", "efficientnet_lite0", "eva02_tiny_patch14_224",
+    "fasternet_t0", "gcvit_xxtiny", "hiera_tiny_224", "inception_next_tiny", "lcnet_100",
+    "mambaout_femto", "maxvit_tiny_rw_224", "mixnet_s", "mobilenetv3_large_100",
+    "nextvit_small", "pit_xs_224", "poolformer_s12", "rdnet_tiny", "resmlp_12_224",
+    "resnext26ts", "seresnet50", "shvit_s1", "skresnet18", "starnet_s1",
+    "swinv2_tiny_window8_256", "tf_efficientnetv2_b0", "tiny_vit_5m_224", "tinynet_a",
+)  # fmt: skip
+"""Tried when nothing of the others was left to mend."""
 
 
 def seeded(name: str) -> tuple[nn.Module, tuple[Tensor, ...]]:
@@ -51,7 +61,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, required=True, metavar="DIR")
     parser.add_argument("names", nargs="*", metavar="name", help="of timm (default: all here)")
     options = parser.parse_args()
-    return export_each(options.names or (*NAMES, *MORE_NAMES), options.out, seeded)
+    return export_each(options.names or (*NAMES, *MORE_NAMES, *LAST_NAMES), options.out, seeded)
 
 
 if __name__ == "__main__":

@@ -98,7 +98,20 @@ def lower_group(
         func = cases_to_func(cases, name, line_bytes=target.machine.line_bytes)
     func = without_stretching(func, _stretches(function))
     func.attrs["overwritable"] = overwritable(function)
+    func.attrs["flushes_subnormals"] = _flushes_subnormals(function)
     return cases, func
+
+
+def _flushes_subnormals(function: Function) -> bool:
+    """True where a call in float32 says that subnormal numbers may count as zeros."""
+    return any(
+        isinstance(node, g.Call)
+        and isinstance(node.op, Operator)
+        and node.op.flushes_subnormals
+        and isinstance(node.type, TensorType)
+        and node.type.dtype == "float32"
+        for node in g.topological([function.body])
+    )
 
 
 def group_space(function: Function, target: Target, name: str) -> Space:

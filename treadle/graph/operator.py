@@ -123,6 +123,9 @@ class Operator(Generic[A]):
     """flops(attrs, *types) -> floating point operations of one call, over symbolic sizes too."""
     saves: bool = False
     """True where it multiplies less than `flops`, which are those of the direct algorithm."""
+    flushes_subnormals: bool = False
+    """True where a subnormal number may count as zero, because it contributes less than the error
+    that the result is allowed: to a sum of products, or as a share of 1."""
     rules: Callable[..., Iterable[SizeRule]] | None = None
     """rules(attrs, result, *types) -> what symbolic sizes must satisfy for all reads to lie inside,
     in addition to what `infer` asks of known ones; every run checks them."""

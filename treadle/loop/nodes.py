@@ -150,7 +150,8 @@ class PrimFunc:
     storage planning `workspace_bytes` says how much memory the caller lends it. `attrs` holds facts
     for printing and profiling: "flops", "bytes", "origin"; and "overwritable", the numbers of the
     params that may lie in the memory of the one output. "by_hand" names the buffers that only
-    nests write which no schedule made.
+    nests write which no schedule made. Where "flushes_subnormals" is true, subnormal operands and
+    results of float operations may be taken as zeros of their sign.
     """
 
     name: str

@@ -226,6 +226,7 @@ attend: Operator[AttendAttrs] = register(
         rules=_rules_attend,
         fusion=Fusion.ANCHOR,
         flops=_flops_attend,
+        flushes_subnormals=True,
         examples=(
             _example(((3, 4), (3, 5))),
             _example(((1, 2), (1, 3))),

@@ -238,6 +238,7 @@ conv: Operator[ConvAttrs] = register(
         fusion=Fusion.ANCHOR,
         schedule={"cpu": schedule_plain_conv},
         flops=flops_conv,
+        flushes_subnormals=True,
         examples=_conv_examples(),
     )
 )
@@ -493,6 +494,7 @@ conv_transpose: Operator[ConvTransposeAttrs] = register(
         fusion=Fusion.ANCHOR,
         schedule={"cpu": schedule_plain_conv},
         flops=_flops_conv_transpose,
+        flushes_subnormals=True,
         examples=(
             product_example(((1, 3, 5, 6), (3, 4, 3, 3))),
             product_example(((2, 3, 5, 6), (3, 4, 2, 2)), {"strides": (2, 2)}),

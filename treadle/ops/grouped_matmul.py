@@ -83,6 +83,7 @@ grouped_matmul: Operator[Attrs] = register(
         rules=_rules,
         fusion=Fusion.REDUCE,
         flops=_flops,
+        flushes_subnormals=True,
         examples=(
             _example(5, 6, 7),
             _example(1, 1, 1),

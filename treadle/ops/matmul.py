@@ -120,6 +120,7 @@ matmul: Operator[MatmulAttrs] = register(
         attrs_type=MatmulAttrs,
         fusion=Fusion.ANCHOR,
         flops=_flops_matmul,
+        flushes_subnormals=True,
         examples=(
             product_example(((4, 5), (5, 3))),
             product_example(((1, 1), (1, 1))),

@@ -158,6 +158,7 @@ softmax: Operator[SoftmaxAttrs] = register(
         fusion=Fusion.ANCHOR,
         examples=_SOFTMAX_EXAMPLES,
         flops=lambda a, x: 4 * x.elements,
+        flushes_subnormals=True,
     )
 )
 log_softmax: Operator[SoftmaxAttrs] = register(

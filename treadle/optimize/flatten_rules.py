@@ -5,7 +5,8 @@ Below, R is a reshape that keeps the last axis, x' and y' are its operands.
 
 1. matmul(x, w), w a matrix, x with more than two axes -> R(matmul(x', w))
 2. an element-wise operator of R(x')      -> R(the operator of x')
-3. f(R(x'), y), y a value of the same shape, a row or a number -> R(f(x', y'))
+3. f(R(x'), y), y a value of the same shape, or one that is repeated along some of its axes
+   -> R(f(x', y'))
 4. layer_norm or rms_norm along the last axis of R(x') -> R(the same of x')
 
 So a product, its bias, activation and residual sum meet on one shape and become one kernel.
@@ -13,6 +14,7 @@ So a product, its bias, activation and residual sum meet on one shape and become
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from treadle.expr.nodes import int_value
@@ -22,8 +24,9 @@ from treadle.graph.types import TensorType, product_of, same_dim, tensor_type
 from treadle.ops import elementwise
 from treadle.ops.matmul import matmul
 from treadle.ops.norm import LayerNormAttrs, layer_norm, rms_norm
-from treadle.ops.reshaping import reshape
+from treadle.ops.reshaping import broadcast_to, reshape
 from treadle.optimize.movement_rules import reshaped
+from treadle.optimize.reshape_rules import factors_of
 from treadle.optimize.rule import Rule, Uses, attrs_of
 
 _WORK = (*POINTWISE, Fusion.ANCHOR, Fusion.REDUCE)
@@ -83,7 +86,7 @@ def _fitted(arg: Node, shaped: Node, value: Node, uses: Uses) -> Node | None:
     if type_.is_static and type_.size == type_.static_shape[-1] == width:
         return reshaped(arg, (*(1,) * (wanted.ndim - 1), width), arg.origin)
     if type_.shape != tensor_type(shaped.type).shape:
-        return None
+        return _regrouped(arg, tensor_type(shaped.type), wanted)
     own = _unshaped(arg)
     if own is not None and own.type == wanted:
         return own
@@ -91,6 +94,32 @@ def _fitted(arg: Node, shaped: Node, value: Node, uses: Uses) -> Node | None:
     if not isinstance(arg, Constant) and own is None and uses.is_single(arg) and _is_computed(arg):
         return None
     return reshaped(arg, wanted.shape, arg.origin)
+
+
+def _regrouped(arg: Node, shaped: TensorType, value: TensorType) -> Node | None:
+    """Return an operand that is repeated along axes of `shaped` as it is along those of `value`.
+
+    None where an axis of `value` joins some that it is repeated along with others that it is not,
+    but for a constant of half as many elements at most, which is then written out.
+    """
+    type_ = tensor_type(arg.type)
+    if not (type_.is_static and shaped.is_static and value.is_static):
+        return None
+    factors = factors_of(shaped.static_shape, value.static_shape)
+    if factors is None or type_.ndim > shaped.ndim:
+        return None
+    own = (*(1,) * (shaped.ndim - type_.ndim), *type_.static_shape)
+    axes = zip(own, shaped.static_shape, factors.old, strict=True)
+    kept = {f for have, all_, axis in axes if have == all_ for f in axis}
+    made = {f for axis in factors.new if kept.intersection(axis) for f in axis}
+    sizes = [size if f in made else 1 for f, size in enumerate(factors.sizes)]
+    if made != kept:
+        if not isinstance(arg, Constant) or 2 * math.prod(sizes) > value.size:
+            return None
+        cut = [size if f in kept else 1 for f, size in enumerate(factors.sizes)]
+        arg = broadcast_to(reshaped(arg, tuple(cut), arg.origin), shape=tuple(sizes))
+    shape = [math.prod(sizes[f] for f in axis) for axis in factors.new]
+    return reshaped(arg, tuple(shape), arg.origin)
 
 
 def _sink_below_norm(call: Call, uses: Uses) -> Node | None:

@@ -38,6 +38,10 @@ from treadle.target.names import symbol
 
 _ATTRIBUTES = "#0"
 
+_FLUSHED = {"x86_64": ("x86.sse.ldmxcsr", "x86.sse.stmxcsr", 0x8040)}
+"""By architecture, what loads and stores the control register, and its bits for operands and
+results. Other architectures compute with subnormal numbers as fast as with all others."""
+
 
 def emit(func: PrimFunc, target: Target) -> str:
     """Return the LLVM IR of a lowered function; the same function gives the same text."""
@@ -113,11 +117,10 @@ class _Module:
         inner = f"{self.name}.run"
         passed = ["ptr %env", *(f"ptr {a.name}" for a in arguments)]
         passed += [f"i64 {value}" for _, value in sizes]
-        result = b.let(f"call i32 @{inner}({', '.join(passed)})")
-        b.line(f"ret i32 {result}")
+        self._return_call(b, f"i32 @{inner}({', '.join(passed)})")
         self._inner(inner, self.func.body, arguments, [v for v, _ in sizes], None)
         head = f"define i32 @{self.name}(ptr %env, ptr %buffers, ptr %dims) {_ATTRIBUTES} {{"
-        return "\n".join([head, "entry:", *b.lines, "}"])
+        return "\n".join([head, "entry:", *b.entry, *b.lines, "}"])
 
     def _unpack(self, b: Builder, index: int) -> str:
         place = b.let(f"getelementptr inbounds ptr, ptr %buffers, i64 {index}")
@@ -212,15 +215,34 @@ class _Module:
         for i, type_ in enumerate(slots):
             place = b.let(f"getelementptr inbounds i64, ptr %closure, i64 {i}")
             passed.append(f"{type_} {b.let(f'load {type_}, ptr {place}, align 8')}")
-        result = b.let(f"call i32 @{inner}({', '.join([*passed, 'i64 %begin', 'i64 %end'])})")
-        b.line(f"ret i32 {result}")
+        self._return_call(b, f"i32 @{inner}({', '.join([*passed, 'i64 %begin', 'i64 %end'])})")
         head = (
             f"define internal i32 @{name}(ptr %env, ptr %closure, i64 %begin, i64 %end, "
             f"i32 %worker) {_ATTRIBUTES} {{"
         )
-        self.functions.append("\n".join([head, "entry:", *b.lines, "}"]))
+        self.functions.append("\n".join([head, "entry:", *b.entry, *b.lines, "}"]))
         self._inner(inner, s.body, buffers, variables, s.var)
         return name
+
+    def _return_call(self, b: Builder, call: str) -> None:
+        """Call an inner function and return what it returns; the processor flushes meanwhile.
+
+        An inner function is never inlined, so that nothing of it is moved to where the control
+        register is another. It belongs to the thread of whoever calls, who gets it back.
+        """
+        flushes = self.func.attrs.get("flushes_subnormals", False)
+        if not flushes or self.target.architecture not in _FLUSHED:
+            b.line(f"ret i32 {b.let(f'call {call}')}")
+            return
+        load, store, bits = _FLUSHED[self.target.architecture]
+        kept, flushing = (b.let_entry("alloca i32, align 4") for _ in range(2))
+        b.intrinsic_void(store, ("ptr", kept))
+        before = b.let(f"load i32, ptr {kept}, align 4")
+        b.line(f"store i32 {b.let(f'or i32 {before}, {bits}')}, ptr {flushing}, align 4")
+        b.intrinsic_void(load, ("ptr", flushing))
+        result = b.let(f"call {call}")
+        b.intrinsic_void(load, ("ptr", kept))
+        b.line(f"ret i32 {result}")
 
 
 class _Function:

@@ -103,6 +103,7 @@ grouped_conv2d_nchwc: Operator[ConvAttrs] = register(
         attrs_type=ConvAttrs,
         fusion=Fusion.ANCHOR,
         flops=_flops,
+        flushes_subnormals=True,
         examples=(
             _example(((1, 2, 5, 7, 4), (2, 3, 1, 1, 8)), [[0, 3, 6], [1, 4, 7]]),
             _example(((2, 3, 6, 6, 4), (3, 2, 1, 1, 4)), [[9, 1], [2, 8], [5, 5]], strides=(2, 2)),

@@ -122,6 +122,7 @@ conv2d_nchwc: Operator[BlockedConvAttrs] = register(
         attrs_type=BlockedConvAttrs,
         fusion=Fusion.ANCHOR,
         flops=_flops_conv2d_nchwc,
+        flushes_subnormals=True,
         examples=(
             product_example(((1, 2, 7, 9, 4), (3, 2, 3, 3, 4, 8)), padding(1)),
             product_example(((2, 2, 5, 5, 4), (1, 2, 1, 1, 4, 4))),
@@ -213,6 +214,7 @@ depthwise_conv2d_nchwc: Operator[ConvAttrs] = register(
         attrs_type=ConvAttrs,
         fusion=Fusion.ANCHOR,
         flops=_flops_depthwise,
+        flushes_subnormals=True,
         examples=(
             product_example(((1, 2, 7, 9, 8), (2, 3, 3, 8)), padding(1)),
             product_example(((2, 3, 8, 8, 4), (3, 3, 3, 4)), {**padding(1), "strides": (2, 2)}),

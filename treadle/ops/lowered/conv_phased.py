@@ -198,6 +198,7 @@ phased_conv_nchwc: Operator[PhasedConvAttrs] = register(
         attrs_type=PhasedConvAttrs,
         fusion=Fusion.ANCHOR,
         flops=_flops,
+        flushes_subnormals=True,
         examples=(
             product_example(
                 ((2, 2, 4, 5, 4), (3, 2, 2, 2, 1, 1, 4, 8)),

@@ -321,6 +321,7 @@ conv2d_strassen_nchwc: Operator[ConvStrassenAttrs] = register(
         attrs_type=ConvStrassenAttrs,
         fusion=Fusion.ANCHOR,
         flops=_flops,
+        flushes_subnormals=True,
         saves=True,
         examples=(
             product_example(

@@ -423,6 +423,7 @@ conv2d_winograd_nchwc: Operator[WinogradAttrs] = register(
         attrs_type=WinogradAttrs,
         fusion=Fusion.ANCHOR,
         flops=_flops,
+        flushes_subnormals=True,
         saves=True,
         examples=(
             product_example(

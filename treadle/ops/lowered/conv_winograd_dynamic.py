@@ -233,6 +233,7 @@ conv2d_winograd_dynamic_nchwc: Operator[DynamicWinogradAttrs] = register(
         attrs_type=DynamicWinogradAttrs,
         fusion=Fusion.ANCHOR,
         flops=_flops,
+        flushes_subnormals=True,
         saves=True,
         examples=(
             _example((1, 2, 6, 10, 4), (3, 6, 6, 2, 4, 8), tile=4),

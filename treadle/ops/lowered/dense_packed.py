@@ -83,6 +83,7 @@ dense_packed: Operator[DensePackedAttrs] = register(
         attrs_type=DensePackedAttrs,
         fusion=Fusion.ANCHOR,
         flops=_flops_dense_packed,
+        flushes_subnormals=True,
         examples=(
             product_example(((4, 5), (2, 5, 8)), {"n": 16}),
             product_example(((4, 5), (2, 5, 8)), {"n": 11}),

@@ -158,6 +158,7 @@ dense_blocks: Operator[BlocksAttrs] = register(
         attrs_type=BlocksAttrs,
         fusion=Fusion.ANCHOR,
         flops=_flops,
+        flushes_subnormals=True,
         examples=(
             _example((1,), (2, 3, 16, 64), n=100, bits=4),
             _example((1,), (3, 2, 8, 64), n=192, bits=4, zeros=""),

@@ -300,6 +300,7 @@ dense_strassen: Operator[DenseStrassenAttrs] = register(
         attrs_type=DenseStrassenAttrs,
         fusion=Fusion.ANCHOR,
         flops=_flops,
+        flushes_subnormals=True,
         saves=True,
         examples=(
             product_example(((2, 7, 19), (2, 7, 3, 4)), {"m": 4, "n": 16, "half": 2}),
