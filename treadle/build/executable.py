@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from treadle.build.coverage import Coverage
+from treadle.build.huge_pages import share_huge_pages
 from treadle.build.kernel import Kernel
 from treadle.build.loaded import Runnable
 from treadle.build.memory_plan import MemoryPlan
@@ -79,6 +80,7 @@ class Executable(Runnable):
             addresses = {k.name: code.address(k.name) for k in self.kernels}
             # One set of weights: copies take the place of what they were made from.
             self.memory.constants.update(aligned_constants(self.memory.constants))
+            share_huge_pages(self.memory.constants, self.module.main)
             self._executor = Executor.from_plan(
                 self.plan, self.memory.constants, addresses, keep_alive=code
             )
