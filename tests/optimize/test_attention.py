@@ -50,6 +50,16 @@ def _masked(mask: Node) -> Function:
     return _attention(lambda s: add(divide(s, _number(3.0)), mask), mask)
 
 
+def _masked_by_window(mask: Node) -> Function:
+    """Windows of one image are a batch, and have an axis of their own where they are masked."""
+
+    def scored(scores: Node) -> Node:
+        apart = reshape(multiply(scores, _number(0.3)), shape=(1, 1, HEADS, ROWS, KEYS))
+        return reshape(add(apart, mask), shape=(1, HEADS, ROWS, KEYS))
+
+    return _attention(scored, mask)
+
+
 def _scaled_queries() -> Function:
     queries = multiply(transpose(q, perm=(0, 2, 1, 3)), _number(0.3))
     keys, values = transpose(k, perm=(0, 2, 1, 3)), transpose(v, perm=(0, 2, 1, 3))
@@ -148,6 +158,8 @@ CASES: dict[str, Callable[[], Function]] = {
     "mask of every head": lambda: _masked(var("m", 1, HEADS, ROWS, KEYS)),
     "constant mask": lambda: _masked(constant(ROWS, KEYS)),
     "mask vector": lambda: _masked(constant(KEYS)),
+    "mask of windows": lambda: _masked_by_window(var("m", 1, 1, 1, ROWS, KEYS)),
+    "constant mask of windows": lambda: _masked_by_window(constant(1, 1, 1, ROWS, KEYS)),
     "choice": lambda: _attention(
         lambda s: where(constant(1, 1, ROWS, KEYS, dtype="bool"), s, _number(-1e9))
     ),

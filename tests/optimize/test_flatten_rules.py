@@ -23,6 +23,9 @@ from treadle.optimize.rule import apply_rules
 
 x = var("x", 2, 3, 4)
 m = var("m", 6, 4)
+column = var("column", 3, 1)
+windows = var("windows", 2, 3, 4, 5)
+mask = var("mask", 2, 1, 4, 5)
 RULES = (*movement_rules.RULES, *flatten_rules.RULES)
 
 
@@ -41,6 +44,16 @@ CASES: dict[str, Callable[[], Function]] = {
     ),
     "sink_reshape_of_sum": lambda: function(
         add(constant(4), reshape(relu(m), shape=(2, 3, 4))), params=[m]
+    ),
+    "sink_reshape_of_mask": lambda: function(
+        add(reshape(relu(windows), shape=(1, 2, 3, 4, 5)), mask), params=[windows, mask]
+    ),
+    "sink_reshape_of_constant_mask": lambda: function(
+        add(reshape(relu(windows), shape=(2, 1, 3, 4, 5)), constant(1, 1, 1, 4, 5)),
+        params=[windows],
+    ),
+    "sink_reshape_below_parts_of_rows": lambda: function(
+        add(reshape(relu(m), shape=(2, 3, 4)), constant(3, 1)), params=[m]
     ),
     "sink_reshape_below_norm": lambda: function(
         layer_norm(
@@ -72,7 +85,10 @@ def _calls(f: Function) -> list[Call]:
 UNCHANGED: dict[str, Callable[[], Function]] = {
     "another last axis": lambda: function(relu(reshape(relu(m), shape=(2, 12))), params=[m]),
     "an operand along another axis": lambda: function(
-        add(reshape(relu(m), shape=(2, 3, 4)), constant(3, 1)), params=[m]
+        add(reshape(relu(m), shape=(2, 3, 4)), column), params=[m, column]
+    ),
+    "many elements along another axis": lambda: function(
+        add(reshape(relu(m), shape=(2, 3, 4)), constant(3, 4)), params=[m]
     ),
     "a norm along two axes": lambda: function(
         layer_norm(

@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import platform
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
@@ -12,7 +15,9 @@ from treadle.graph.nodes import Call, Constant, Function, Module, Node, topologi
 from treadle.ops import elementwise as ew
 from treadle.ops.conv import conv
 from treadle.ops.matmul import matmul
+from treadle.ops.norm import softmax
 from treadle.optimize.subnormals import keep_sums_normal
+
 
 NORMAL = np.finfo(np.float32).smallest_normal
 
@@ -120,3 +125,56 @@ def test_unoptimised_models_keep_every_weight() -> None:
     one = np.array([[0, 1, 0, 0]], np.float32)
     assert np.asarray(compile_model(f, opt_level=0).run([one])[0])[0, 0] == np.float32(2.0**-140)
     assert np.asarray(compile_model(f).run([one])[0])[0, 0] == 0
+
+
+X86 = pytest.mark.skipif(platform.machine() != "x86_64", reason="others compute as fast with them")
+
+
+def _convolve(x: Node) -> Node:
+    return conv(x, Constant.of(np.eye(16, dtype=np.float32)[:, :, None, None]))
+
+
+def _share(x: Node) -> Node:
+    """Return shares of 1 of which some are subnormal: e^-88 of the largest, and less."""
+    return softmax(ew.multiply(x, Constant.of(np.float32(176.0))), axis=3)
+
+
+def _multiply(x: Node) -> Node:
+    return matmul(x, Constant.of(np.eye(16, dtype=np.float32)))
+
+
+@X86
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("compute", [_convolve, _multiply, _share])
+def test_subnormal_activations_are_zeros_to_sums_of_products(
+    compute: Callable[[Node], Node], threads: int
+) -> None:
+    x = var("x", 1, 16, 16, 16)
+    given = np.where(np.arange(16 * 16 * 16) % 3 == 0, 1e-39, 0.5).astype(np.float32)
+    model = compile_model(Module(function(compute(x), params=[x])))
+    model.executor.num_threads = threads
+    (made,) = model.run([given.reshape(1, 16, 16, 16)])
+    found = np.asarray(made)
+    assert np.any(found == 0)
+    assert not np.any((found != 0) & (np.abs(found) < NORMAL))
+    assert np.any(found >= 0.1)
+
+
+def test_element_wise_operators_keep_subnormal_numbers() -> None:
+    x = var("x", 64)
+    given = np.full(64, 1e-39, np.float32)
+    (made,) = compile_model(Module(function(ew.multiply(x, x2 := var("y", 64)), params=[x, x2]))).run(
+        [given, np.full(64, 0.5, np.float32)]
+    )
+    np.testing.assert_array_equal(np.asarray(made), given * np.float32(0.5))
+
+
+def test_the_control_register_is_the_callers() -> None:
+    x = var("x", 1, 16, 16, 16)
+    model = compile_model(Module(function(_convolve(x), params=[x])))
+    tiny = np.full(8, 1e-39, np.float32)
+    before = tiny * np.float32(0.5)
+    model.run([np.zeros((1, 16, 16, 16), np.float32)])
+    after = tiny * np.float32(0.5)
+    assert before.all()
+    np.testing.assert_array_equal(before, after)

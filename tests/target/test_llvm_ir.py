@@ -55,6 +55,21 @@ def test_a_parallel_loop_goes_to_the_pool_in_chunks() -> None:
     np.testing.assert_array_equal(out, x.reshape(10, 7).sum(1))
 
 
+@pytest.mark.parametrize("kind", ["serial", "parallel"])
+def test_the_entry_and_each_part_flush_subnormals_for_themselves(kind: str) -> None:
+    func = row_sums(kind)
+    assert "mxcsr" not in emit(func, AVX2)
+    func.attrs["flushes_subnormals"] = True
+    text = emit(func, AVX2)
+    parts = 2 if kind == "parallel" else 1
+    assert text.count("call void @llvm.x86.sse.stmxcsr") == parts
+    assert text.count("call void @llvm.x86.sse.ldmxcsr") == 2 * parts
+    assert "mxcsr" not in emit(func, NEON)
+    x, out = np.arange(70, dtype=np.float32), np.zeros(10, np.float32)
+    run(func, [x, out], [10, 7], env=pool_of(3, []))
+    np.testing.assert_array_equal(out, x.reshape(10, 7).sum(1))
+
+
 def test_a_failing_chunk_ends_the_kernel_with_its_code() -> None:
     first, second = flat("first", "float32", 4), flat("second", "float32", 4)
     i = Var("i")

@@ -103,8 +103,11 @@ def lower_group(
 
 
 def _flushes_subnormals(function: Function) -> bool:
-    """True where a call in float32 says that subnormal numbers may count as zeros."""
-    return any(
+    """True where a call in float32 says that subnormal numbers may count as zeros.
+
+    Kernels of unoptimised models compute with all numbers as they are.
+    """
+    return not function.attrs.get("keeps_subnormals") and any(
         isinstance(node, g.Call)
         and isinstance(node.op, Operator)
         and node.op.flushes_subnormals

@@ -9,7 +9,7 @@ from treadle.errors import InternalError
 from treadle.graph.nodes import Call, Function, Node, rewrite
 from treadle.graph.operator import bodies_of, with_bodies
 from treadle.graph.parse import parse
-from treadle.graph.text import function_text, listed_constants
+from treadle.graph.text import function_text, functions_of, listed_constants
 from treadle.optimize.attention import fuse_attention
 from treadle.optimize.canonicalize import canonicalize, expand_tuples
 from treadle.optimize.fold import fold_empty, store_constants
@@ -37,7 +37,7 @@ def graph_pipeline(
             ("fold_empty", fold_empty),
             # A kernel has one result here too, so operators with several are taken apart.
             ("expand_tuples", expand_tuples),
-            ("outline", lambda f: fuse(f, limit=1)),
+            ("outline", lambda f: _keep_subnormals(fuse(f, limit=1))),
         ]
     else:
         passes = [
@@ -74,6 +74,14 @@ def _compute_halves_wide(function: Function) -> Function:
     """
     made = compute_halves_wide(function)
     return function if made is function else canonicalize(made)
+
+
+def _keep_subnormals(function: Function) -> Function:
+    """Let the kernels of a function compute with subnormal numbers as they are."""
+    for kernel in functions_of(function):
+        if kernel is not function:
+            kernel.attrs["keeps_subnormals"] = True
+    return function
 
 
 def _parse(text: str, function: Function) -> Function:
