@@ -152,6 +152,9 @@ DEVICE_STEPS = 16
 LEAST_DEVICE_STEPS = 8
 """Steps of a product from which a block fetches them together."""
 
+LEAST_DEVICE_ROWS = 8
+"""Rows of an attention from which a block computes several at once: half of its smallest tile."""
+
 GRID_BLOCKS = 65535
 """Blocks along the second and third axis of a grid, in every language."""
 
