@@ -60,7 +60,15 @@ def fuse_attention(function: Function, target: Target) -> Function:
         return function
     rule = Rule("attention", _PRODUCTS, lambda call, uses: _attention(call, uses, target))
     rewritten = apply_rules(function, [rule])
-    return function if rewritten is function else outline(rewritten, _groups(rewritten))
+    return function if rewritten is function else _outlined(rewritten, target)
+
+
+def _outlined(function: Function, target: Target) -> Function:
+    """Return the function with a function for each attention.
+
+    Threads of a GPU read masks as they lie; a CPU reads vectors of rows, and moves them first.
+    """
+    return outline(function, _groups(function, moves_masks=target.gpu is not None))
 
 
 # What attention is.
@@ -297,14 +305,17 @@ def _is_scaled(node: Node) -> bool:
 # The calls of one kernel.
 
 
-def _groups(function: Function) -> dict[Call, list[Call]]:
-    """Return the calls of every attention's kernel in order, by the last of them."""
+def _groups(function: Function, *, moves_masks: bool) -> dict[Call, list[Call]]:
+    """Return the calls of every attention's kernel in order, by the last of them.
+
+    `moves_masks`: what only moves other operands of the scores is in it, too.
+    """
     used = users([function.body])
     order = {node: k for k, node in enumerate(topological([function.body]))}
     groups: dict[Call, list[Call]] = {}
     for node in order:
         if isinstance(node, Call) and node.op is attend:
-            members = _Members(used, function.body)
+            members = _Members(used, function.body, moves_masks=moves_masks)
             members.add(node)
             last = members.sink(node)
             groups[last] = sorted(members.calls, key=order.__getitem__)
@@ -314,8 +325,9 @@ def _groups(function: Function) -> dict[Call, list[Call]]:
 class _Members:
     """The calls that join one `attend`: its scores, what moves operands, a transpose after it."""
 
-    def __init__(self, used: dict[Node, list[Node]], root: Node) -> None:
+    def __init__(self, used: dict[Node, list[Node]], root: Node, *, moves_masks: bool) -> None:
         self.used = used
+        self.moves_masks = moves_masks
         self.root = root
         self.calls: list[Call] = []
 
@@ -352,6 +364,8 @@ class _Members:
         pending, shape = [node], tensor_type(node.type).shape
         while pending:
             step = pending.pop()
+            if self.moves_masks and step is not node:
+                self._moves(step)
             if not self._is_free(step) or tensor_type(step.type).shape != shape:
                 continue
             assert isinstance(step, Call)

@@ -184,18 +184,19 @@ class _Reader:
             return None, None, 0, ex.cast(substitute(body, there), _F32)
         taken = self._load_of(body, parts.sums)
         factors = self._factors(parts.sums)
-        if taken is None or factors is None or tuple(taken.indices) != tuple(score_axes):
+        if taken is None or factors is None or taken.indices[-2:] != score_axes[-2:]:
             return None
         sums = compute_of(parts.sums)
         (depth,) = sums.reduce_axis
         keys, queries = factors
         if uses(keys, sums.axis[-1]) or uses(queries, sums.axis[-2]) or not known(depth):
             return None
-        inside: Mapping[Expr, Expr] = {**dict(zip(sums.axis, at, strict=True)), depth: self.step}
+        read = [substitute(i, there) for i in taken.indices]
+        inside: dict[Expr, Expr] = {**dict(zip(sums.axis, read, strict=True)), depth: self.step}
         score = substitute(self._replaced(body, parts.sums, self.dot), there)
         return (
-            substitute(queries, dict(inside)),
-            substitute(keys, dict(inside)),
+            substitute(queries, inside),
+            substitute(keys, inside),
             known(depth),
             ex.cast(score, _F32),
         )
