@@ -131,6 +131,10 @@ DEVICE_THREADS = 256
 """Threads of a block at most where nothing that they share decides: enough to hide what memory
 takes, few enough that a multiprocessor holds several blocks."""
 
+TWICE_HELD = 256
+"""Threads of a block up to which a multiprocessor has registers for two of them, whatever a kernel
+would take: one alone waits for memory."""
+
 DEVICE_VECTORS = (8, 16)
 """Bytes that a thread moves at once: the vectors that the languages of GPUs have words for."""
 

@@ -1,5 +1,5 @@
 /* total: 2 x 2 blocks of 64 threads */
-extern "C" __global__ void __launch_bounds__(64) product_332148d25ac3(
+extern "C" __global__ void __launch_bounds__(64, 2) product_332148d25ac3(
     const float* __restrict__ x0,
     const float* __restrict__ x1,
     float* __restrict__ total) {

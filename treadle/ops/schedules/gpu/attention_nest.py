@@ -319,10 +319,11 @@ class _Nest:
         steps = [take] if keys is None else [keys.give(self.thread, lambda _, x: x), take]
         steps += [self._products()] if keys is not None else []
         steps += [self._finish_scores(start), self._largest_of_thread()]
-        if keys is not None:
+        steps += [self._values_to_shared(values, start)]
+        if keys is not None:  # in the registers that values have left
             following = (tile + 1) * self.tile.keys
             steps += [substitute_start(keys.take(self.thread), self._start, following)]
-        steps += [self._values_to_shared(values, start), self._largest(), self._powers()]
+        steps += [self._largest(), self._powers()]
         steps += [self._weighted()]
         return lp.seq(*steps)
 

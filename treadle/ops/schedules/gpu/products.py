@@ -17,6 +17,7 @@ from treadle.limits import (
     GRID_BLOCKS,
 )
 from treadle.lower.fetch_ahead import FETCH_AHEAD
+from treadle.lower.spread_columns import SPREAD_COLUMNS
 from treadle.ops.schedules.gpu.default import bind_elements, schedule_elements, schedule_gpu
 from treadle.ops.schedules.gpu.facts import gpu_of
 from treadle.ops.schedules.gpu.sums import tail_of
@@ -161,7 +162,9 @@ def _tile(parts: _Parts, tile: ProductTile, knobs: Knobs) -> None:
         stage.round_up(compute_of(stage).axis[-1])
         stage.set_scope("shared")
         stage.compute_at(sums, k_outer)
-        _fetch(stage, length * steps // DEVICE_LANES, tile.threads, by_steps=by_steps)
+        lane = _fetch(stage, length * steps // DEVICE_LANES, tile.threads, by_steps=by_steps)
+        if stage is parts.right and tile.thread_columns > DEVICE_LANES:
+            stage.pragma(lane, SPREAD_COLUMNS, tile.thread_columns)
 
 
 def _can_wait(tile: ProductTile, steps: int) -> bool:
@@ -237,8 +240,10 @@ def _pick(
     return tile, knobs.pick("parts", counts, cost=lambda n: cycles(tile, n))
 
 
-def _fetch(stage: Stage, vectors: int, threads: int, *, by_steps: bool) -> None:
+def _fetch(stage: Stage, vectors: int, threads: int, *, by_steps: bool) -> IterVar:
     """Let the threads of a block bring a factor's tile in, neighbours reading neighbours.
+
+    Return the loop over the elements of a vector.
 
     `by_steps`: elements are neighbours in memory along the steps, else along the other axis. There
     are so many `vectors` to bring.
@@ -255,3 +260,4 @@ def _fetch(stage: Stage, vectors: int, threads: int, *, by_steps: bool) -> None:
     stage.bind(thread, thread_axis("threadIdx.x"))
     stage.unroll(repeat)
     stage.vectorize(lane)
+    return lane
