@@ -5,19 +5,28 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from treadle.limits import DEVICE_STEPS
 from treadle.target.gpu_machine import Gpu
 
 _LANE_WORDS = 4
 """Elements of a factor that a thread reads from shared memory at once."""
 
-_FETCH = 6
+_WAVES = 4
+"""Cycles that a multiprocessor's shared memory takes for a read of so many words by each thread of
+a warp: a quarter of them at a time."""
+
+_FETCH = 20
 """Instructions for an element that a thread brings into shared memory."""
 
-_STEP = 2
-"""Instructions of a step that are no multiply-add and no load."""
+_ALONE = 10
+"""Cycles that a warp waits in a step of a product if no other has anything to do."""
 
-_BUSY_WARPS = 8
-"""So many warps of a multiprocessor hide what its memory takes."""
+_MEETING = 400
+"""Cycles in which the threads of a block wait for each other and for memory, every so many steps
+as are fetched at once."""
+
+_FEW = 2
+"""Warps of a multiprocessor whose waiting is not hidden."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,16 +79,20 @@ def product_cycles(
     Sizes of 0 are not known, and count as large.
     """
     tiles = -(-(rows or 1024) // tile.rows) * -(-(columns or 1024) // tile.columns)
-    blocks = max(1, matrices) * tiles
-    registers = 2 * tile.thread_rows * tile.thread_columns + 40
-    held = max(1, min(gpu.blocks, gpu.registers // (registers * tile.threads)))
-    rounds = -(-blocks // gpu.multiprocessors)
-    warps = min(held, rounds) * tile.threads / gpu.warp
-    products = tile.thread_rows * tile.thread_columns
-    loads = (tile.thread_rows + tile.thread_columns) / _LANE_WORDS
-    fetches = (tile.rows + tile.columns) / tile.threads * _FETCH
-    share = products / (products + loads + fetches + _STEP) * min(1.0, warps / _BUSY_WARPS)
-    return rounds * tile.rows * tile.columns * max(steps, 1) / gpu.lanes / share
+    parts = tile.thread_rows + tile.thread_columns
+    each = tile.thread_rows * tile.thread_columns
+    warps = tile.threads / gpu.warp
+    loads = warps * parts * _WAVES / _LANE_WORDS
+    busy = (tile.rows * tile.columns + (tile.rows + tile.columns) * _FETCH) / gpu.lanes
+
+    def step(blocks: int) -> float:
+        """Return the cycles of a step of so many blocks together."""
+        return max(blocks * busy, blocks * loads, each + _ALONE) if blocks else 0.0
+
+    held = max(1, min(gpu.blocks, gpu.registers // ((2 * each + 40) * tile.threads)))
+    full, rest = divmod(-(-max(1, matrices) * tiles // gpu.multiprocessors), held)
+    meetings = (full + (rest > 0)) * max(steps, 1) / DEVICE_STEPS * _MEETING
+    return (full * step(held) + step(rest)) * max(steps, 1) + meetings
 
 
 def parted_cycles(
@@ -126,6 +139,11 @@ class AttentionTile:
         """Return how many columns of results `width` wide a thread computes."""
         return -(-width // self.lanes)
 
+    def registers(self, depth: int, width: int) -> int:
+        """Return about how many registers a thread has: scores, sums, what is fetched, the rest."""
+        fetched = self.keys * (padded_steps(depth) + width) // self.threads
+        return self.thread_rows * (self.thread_keys + self.columns(width)) + fetched + 64
+
     def shared_bytes(self, depth: int, width: int) -> int:
         """Return what a block keeps in shared memory of float32 rows of these lengths."""
         steps = padded_steps(depth) + ROW_GAP
@@ -150,11 +168,11 @@ ATTENTION_TILES = (
 )
 """The tiles that are tried."""
 
-_POWER = 14
-"""Instructions of a power of a score, with what finds the largest one."""
+_SCORE = 70
+"""Instructions of a score that are no product: its power, its part in the largest of its row."""
 
-_TILE = 200
-"""Cycles that the threads of a block wait for each other and for memory, in a tile."""
+_LOADED = 6
+"""Cycles for which a warp alone waits for what it reads from shared memory, four words at once."""
 
 
 def padded_steps(depth: int) -> int:
@@ -169,12 +187,10 @@ def attention_tiles(depth: int, width: int, gpu: Gpu) -> list[AttentionTile]:
     """
 
     def fits(tile: AttentionTile) -> bool:
-        held = tile.thread_rows * (tile.thread_keys + tile.columns(width))
-        fetched = tile.keys * (padded_steps(depth) + width) // tile.threads
         return (
             tile.threads <= gpu.block_threads
             and tile.shared_bytes(depth, width) <= gpu.block_bytes
-            and held + fetched + 64 <= gpu.thread_registers
+            and tile.registers(depth, width) <= gpu.thread_registers
         )
 
     return [t for t in ATTENTION_TILES if fits(t)]
@@ -185,16 +201,29 @@ def attention_cycles_on_gpu(
 ) -> float:
     """Return the cycles of attention in one launch; sizes of 0 are not known and count as large."""
     columns, steps = tile.columns(width), padded_steps(depth)
-    own, parts = tile.thread_rows * tile.thread_keys, tile.thread_rows + tile.thread_keys
+    own, warps = tile.thread_rows * tile.thread_keys, tile.threads / gpu.warp
     products = own * steps + tile.thread_rows * columns * tile.keys
-    loads = parts * steps / _LANE_WORDS
+    loads = (tile.thread_rows + tile.thread_keys) * steps / _LANE_WORDS
     loads += tile.keys * (tile.thread_rows + columns) / _LANE_WORDS
-    fetches = tile.keys * (steps + width) / tile.threads * _FETCH / _LANE_WORDS
-    each = products + 2 * loads + fetches + own * _POWER
-    warps = tile.threads / gpu.warp
-    held = min(gpu.blocks, gpu.shared_bytes // tile.shared_bytes(depth, width))
+    fetched = tile.keys * (steps + width) / tile.threads
+    rest = own * _SCORE + 2 * tile.thread_rows * tile.lanes + 2 * fetched
+    issued = (products + loads + rest) * tile.threads / gpu.lanes
+    read, alone = loads * _WAVES * warps, products + loads * _LOADED + rest
+
+    def cycles(blocks: int) -> float:
+        """Return the cycles of a tile of keys of so many blocks together."""
+        if not blocks:
+            return 0.0
+        return max(blocks * max(issued, read) * (1 + _FEW / (blocks * warps)), alone)
+
+    held = _held(tile, depth, width, gpu)
     blocks = max(1, heads) * -(-(rows or 1024) // tile.rows)
-    rounds = -(-blocks // gpu.multiprocessors)
-    busy = min(1.0, min(max(held, 1), rounds) * warps / _BUSY_WARPS)
-    tiles = -(-(keys or 1024) // tile.keys)
-    return rounds * tiles * (each * tile.threads / gpu.lanes / busy + _TILE * busy)
+    full, some = divmod(-(-blocks // gpu.multiprocessors), held)
+    return (full * cycles(held) + cycles(some)) * -(-(keys or 1024) // tile.keys)
+
+
+def _held(tile: AttentionTile, depth: int, width: int, gpu: Gpu) -> int:
+    """Return how many blocks a multiprocessor holds."""
+    by_memory = gpu.shared_bytes // tile.shared_bytes(depth, width)
+    by_registers = gpu.registers // (tile.registers(depth, width) * tile.threads)
+    return max(1, min(gpu.blocks, by_memory, by_registers))

@@ -392,7 +392,7 @@ class _Nest:
         def row(i: Expr) -> Stmt:
             found = [_at(self.scores, i * tile.thread_keys + j) for j in range(tile.thread_keys)]
             while len(found) > 1:
-                pairs = [ex.maximum(a, b) for a, b in zip(found[::2], found[1::2], strict=False)]
+                pairs = [_larger(a, b) for a, b in zip(found[::2], found[1::2], strict=False)]
                 found = pairs + found[2 * len(pairs) :]
             return put(self.parts, (self._part_of(i, self.c),), found[0])
 
@@ -433,7 +433,7 @@ class _Nest:
             )  # fmt: skip
             moved = ex.call("exp_weight", before - _at(self.level, i))
             return lp.Let(before, most, lp.seq(
-                self._over_parts(i, ex.maximum, self.most),
+                self._over_parts(i, _larger, self.most),
                 put(self.level, (i,), level),
                 lp.Let(scale, moved, scaled),
             ))  # fmt: skip
@@ -544,6 +544,14 @@ class _Nest:
             )
 
         return lp.seq(shared, _unrolled(tile.thread_rows, row, "i"))
+
+
+def _larger(a: Expr, b: Expr) -> Expr:
+    """Return the larger of two scores; either where one is no number.
+
+    The weight of such a score is no number whatever it is measured from, and so is the sum.
+    """
+    return ex.select(a > b, a, b)
 
 
 def _clamped(at: Expr, extent: Expr, size: int) -> Expr:
