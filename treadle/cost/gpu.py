@@ -18,15 +18,12 @@ a warp: a quarter of them at a time."""
 _FETCH = 20
 """Instructions for an element that a thread brings into shared memory."""
 
-_ALONE = 10
-"""Cycles that a warp waits in a step of a product if no other has anything to do."""
-
-_MEETING = 400
+_MEETING = 100
 """Cycles in which the threads of a block wait for each other and for memory, every so many steps
 as are fetched at once."""
 
-_FEW = 2
-"""Warps of a multiprocessor whose waiting is not hidden."""
+_FEW = 1
+"""Warps of a multiprocessor of which one waits, however many there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +84,9 @@ def product_cycles(
 
     def step(blocks: int) -> float:
         """Return the cycles of a step of so many blocks together."""
-        return max(blocks * busy, blocks * loads, each + _ALONE) if blocks else 0.0
+        if not blocks:
+            return 0.0
+        return max(blocks * max(busy, loads) * (1 + _FEW / (blocks * warps)), each)
 
     held = max(1, min(gpu.blocks, gpu.registers // ((2 * each + 40) * tile.threads)))
     full, rest = divmod(-(-max(1, matrices) * tiles // gpu.multiprocessors), held)
@@ -103,7 +102,7 @@ def parted_cycles(
     if parts == 1:
         return each
     moved = 4 * (parts + 1) * matrices * (rows or 1024) * (columns or 1024)
-    return each + (gpu.launch_time + 2 * moved / gpu.memory_bytes) * gpu.clock
+    return each + (gpu.launch_time + moved / gpu.memory_bytes) * gpu.clock
 
 
 def element_cycles(elements: float, steps: float, gpu: Gpu) -> float:
@@ -214,12 +213,44 @@ def attention_cycles_on_gpu(
         """Return the cycles of a tile of keys of so many blocks together."""
         if not blocks:
             return 0.0
-        return max(blocks * max(issued, read) * (1 + _FEW / (blocks * warps)), alone)
+        return max(blocks * max(issued, read) * (1 + 2 * _FEW / (blocks * warps)), alone)
 
     held = _held(tile, depth, width, gpu)
     blocks = max(1, heads) * -(-(rows or 1024) // tile.rows)
     full, some = divmod(-(-blocks // gpu.multiprocessors), held)
     return (full * cycles(held) + cycles(some)) * -(-(keys or 1024) // tile.keys)
+
+
+def is_attention_worth(heads: int, rows: int, keys: int, depth: int, width: int, gpu: Gpu) -> bool:
+    """True where attention in one launch has a tile that fits, and takes no longer than apart.
+
+    Sizes of 0 are not known, and in doubt it is one launch: scores of any length take no memory.
+    Wide heads leave room for small tiles only, which read keys and values more often.
+    """
+    sizes = heads, rows, keys, depth, width
+    fitting = attention_tiles(depth, width, gpu)
+    if not all(sizes):
+        return bool(fitting)
+    fused = [attention_cycles_on_gpu(*sizes, tile, gpu) for tile in fitting]
+    return bool(fused) and min(fused) <= apart_cycles(*sizes, gpu)
+
+
+def apart_cycles(heads: int, rows: int, keys: int, depth: int, width: int, gpu: Gpu) -> float:
+    """Return the cycles of attention in launches of their own; sizes of 0 count as large.
+
+    Two products in tiles, and a softmax, between which the scores are written and read twice each.
+    """
+
+    def product(columns: int, steps: int) -> float:
+        return min(
+            parted_cycles(heads, rows, columns, steps, parts, tile, gpu)
+            for tile in TILES
+            for parts in PARTS
+        )
+
+    scores = 4.0 * max(1, heads) * (rows or 1024) * (keys or 1024)
+    seconds = 2 * gpu.launch_time + 4 * scores / gpu.memory_bytes
+    return product(keys, depth) + product(width, keys or 1024) + seconds * gpu.clock
 
 
 def _held(tile: AttentionTile, depth: int, width: int, gpu: Gpu) -> int:

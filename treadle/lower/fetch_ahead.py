@@ -38,13 +38,18 @@ FETCH_AHEAD = "fetch_ahead"
 
 def fetch_ahead(func: PrimFunc) -> PrimFunc:
     """Return `func` with the loops changed whose schedule asks for it, where that can be."""
-    return func.with_body(_visit(func.body))
+    return func.with_body(_visit(func.body, is_repeated=False))
 
 
-def _visit(s: Stmt) -> Stmt:
+def _visit(s: Stmt, *, is_repeated: bool) -> Stmt:
+    """Change the loops inside of a statement; one that runs again must not find threads behind."""
     asked = [v for key, v in s.pragmas if key == FETCH_AHEAD] if isinstance(s, For) else []
-    made = _ahead(s, places=asked[0]) if asked and isinstance(s, For) else None
-    return lp.map_children(s, _visit) if made is None else made
+    if asked and isinstance(s, For):
+        made = _ahead(s, places=1 if is_repeated else asked[0])
+        if made is not None:
+            return made
+    again = is_repeated or (isinstance(s, For) and s.kind != "thread")
+    return lp.map_children(s, lambda inner: _visit(inner, is_repeated=again))
 
 
 def _ahead(loop: For, places: object) -> Stmt | None:

@@ -17,12 +17,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from treadle.cost.attention import block_vectors, has_rows_for_lanes, most_scores
-from treadle.cost.gpu import attention_tiles
+from treadle.cost.gpu import is_attention_worth
 from treadle.dtype import bits, itemsize
 from treadle.graph.nodes import Call, Constant, Function, Node, topological, users
 from treadle.graph.operator import POINTWISE, Operator
@@ -210,7 +211,7 @@ def _is_worth(product: Call, values: Node, target: Target) -> bool:
 
 
 def _is_worth_on_gpu(product: Call, values: Node, gpu: Gpu) -> bool:
-    """True where a block has room for a tile, and rows to fill one, as far as that is known."""
+    """True where one launch takes less time than several, and has rows to fill a tile."""
     depth, width = shape_of(product.args[0])[-1], shape_of(values)[-1]
     *lead, rows, keys = shape_of(product)
     if tensor_type(values.type).dtype != "float32":
@@ -219,8 +220,11 @@ def _is_worth_on_gpu(product: Call, values: Node, gpu: Gpu) -> bool:
         return False
     if any(n == 0 for n in (*lead, rows, keys)):
         return False
-    is_long = not isinstance(rows, int) or rows >= LEAST_DEVICE_ROWS
-    return is_long and bool(attention_tiles(depth, width, gpu))
+    if isinstance(rows, int) and rows < LEAST_DEVICE_ROWS:
+        return False
+    rows, keys, *others = (n if isinstance(n, int) else 0 for n in (rows, keys, *lead))
+    heads = prod(others)
+    return is_attention_worth(heads, rows, keys, depth, width, gpu)
 
 
 def _is_worth_dynamic(product: Call, values: Node, target: Target) -> bool:

@@ -278,7 +278,9 @@ class _Nest:
 
         def element(key: Expr, step: Expr) -> Expr:
             at = self._key_of(self._start, key)
-            return self._padded(step, e.depth, self._element(e.key_element, key=at, step=step))
+            return self._padded(
+                step, e.depth, self.steps, self._element(e.key_element, key=at, step=step)
+            )
 
         size = -(-tile.keys * self.steps // _LANES // tile.threads) * _LANES
         return _Fetch(_local("next_keys", size), self.others, tile.keys, self.steps, ROW_GAP,
@@ -289,24 +291,26 @@ class _Nest:
 
         def element(key: Expr, column: Expr) -> Expr:
             at = self._key_of(self._start, key)
-            return self._padded(column, e.columns, self._element(e.value, key=at, column=column))
+            return self._padded(
+                column, e.columns, self.wide, self._element(e.value, key=at, column=column)
+            )
 
         size = -(-tile.keys * self.wide // _LANES // tile.threads) * _LANES
         return _Fetch(_local("next_values", size), self.others, tile.keys, self.wide, 0,
                       tile.threads, element)  # fmt: skip
 
-    def _padded(self, at: Expr, size: int, value: Expr) -> Expr:
-        whole = self.steps if size == self.e.depth and size == self.steps else None
-        if whole is not None or (size == self.e.columns and size == self.wide):
-            return value
-        return ex.select(at < size, value, _NONE, lazy=True)
+    def _padded(self, at: Expr, size: int, wide: int, value: Expr) -> Expr:
+        """Return an element of a row of `size` that is stored `wide`, with 0 after its end."""
+        return value if size == wide else ex.select(at < size, value, _NONE, lazy=True)
 
     def _fetch_queries(self) -> Stmt:
         e, tile = self.e, self.tile
 
         def element(row: Expr, step: Expr) -> Expr:
             at = self._inside_rows(row)
-            return self._padded(step, e.depth, self._element(e.query_element, row=at, step=step))
+            return self._padded(
+                step, e.depth, self.steps, self._element(e.query_element, row=at, step=step)
+            )
 
         fetch = _Fetch(self.queries, self.queries, tile.rows, self.steps, ROW_GAP, tile.threads,
                        element)  # fmt: skip
