@@ -11,16 +11,8 @@ from treadle.target.gpu_machine import Gpu
 _LANE_WORDS = 4
 """Elements of a factor that a thread reads from shared memory at once."""
 
-_WAVES = 4
-"""Cycles that a multiprocessor's shared memory takes for a read of so many words by each thread of
-a warp: a quarter of them at a time."""
-
 _FETCH = 20
 """Instructions for an element that a thread brings into shared memory."""
-
-_MEETING = 100
-"""Cycles in which the threads of a block wait for each other and for memory, every so many steps
-as are fetched at once."""
 
 _FEW = 1
 """Warps of a multiprocessor of which one waits, however many there are."""
@@ -79,7 +71,7 @@ def product_cycles(
     parts = tile.thread_rows + tile.thread_columns
     each = tile.thread_rows * tile.thread_columns
     warps = tile.threads / gpu.warp
-    loads = warps * parts * _WAVES / _LANE_WORDS
+    loads = warps * parts * gpu.shared_cycles / _LANE_WORDS
     busy = (tile.rows * tile.columns + (tile.rows + tile.columns) * _FETCH) / gpu.lanes
 
     def step(blocks: int) -> float:
@@ -90,7 +82,7 @@ def product_cycles(
 
     held = max(1, min(gpu.blocks, gpu.registers // ((2 * each + 40) * tile.threads)))
     full, rest = divmod(-(-max(1, matrices) * tiles // gpu.multiprocessors), held)
-    meetings = (full + (rest > 0)) * max(steps, 1) / DEVICE_STEPS * _MEETING
+    meetings = (full + (rest > 0)) * max(steps, 1) / DEVICE_STEPS * gpu.meeting_cycles
     return (full * step(held) + step(rest)) * max(steps, 1) + meetings
 
 
@@ -170,8 +162,8 @@ ATTENTION_TILES = (
 _SCORE = 70
 """Instructions of a score that are no product: its power, its part in the largest of its row."""
 
-_LOADED = 6
-"""Cycles for which a warp alone waits for what it reads from shared memory, four words at once."""
+_FEW_OF_ROWS = 2
+"""Warps of a multiprocessor of which one waits in attention: they meet four times a tile."""
 
 
 def padded_steps(depth: int) -> int:
@@ -207,13 +199,16 @@ def attention_cycles_on_gpu(
     fetched = tile.keys * (steps + width) / tile.threads
     rest = own * _SCORE + 2 * tile.thread_rows * tile.lanes + 2 * fetched
     issued = (products + loads + rest) * tile.threads / gpu.lanes
-    read, alone = loads * _WAVES * warps, products + loads * _LOADED + rest
+    read, alone = (
+        loads * gpu.shared_cycles * warps,
+        products + loads * gpu.shared_wait_cycles + rest,
+    )
 
     def cycles(blocks: int) -> float:
         """Return the cycles of a tile of keys of so many blocks together."""
         if not blocks:
             return 0.0
-        return max(blocks * max(issued, read) * (1 + 2 * _FEW / (blocks * warps)), alone)
+        return max(blocks * max(issued, read) * (1 + _FEW_OF_ROWS / (blocks * warps)), alone)
 
     held = _held(tile, depth, width, gpu)
     blocks = max(1, heads) * -(-(rows or 1024) // tile.rows)

@@ -31,13 +31,13 @@ from treadle.cost.gpu import ROW_GAP, AttentionTile, padded_steps
 from treadle.expr import nodes as ex
 from treadle.expr.nodes import Const, Expr, ExprLike, Var, int_value
 from treadle.expr.traversal import substitute
+from treadle.limits import DEVICE_LANES as _LANES
 from treadle.loop import nodes as lp
 from treadle.loop.build import ZERO, declared, loop, put
 from treadle.loop.nodes import Buffer, For, If, Stmt
 from treadle.ops.schedules.gpu.attention_elements import Elements, in_buffers
 
 _F32 = "float32"
-_LANES = 4
 _ONE = Const.of(1.0, _F32)
 _NONE = Const.of(0.0, _F32)
 _LOWEST = Const.of(-math.inf, _F32)
