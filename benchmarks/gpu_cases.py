@@ -42,6 +42,14 @@ class _Binary(_Function):
         return self.function(a, b)
 
 
+class _Ternary(_Function):
+    """A function of three tensors."""
+
+    def forward(self, a: Tensor, b: Tensor, c: Tensor) -> Tensor:
+        """Return what the function gives."""
+        return self.function(a, b, c)
+
+
 class _Unary(_Function):
     """A function of one tensor."""
 
@@ -84,6 +92,19 @@ def _conv(
     return made, (torch.randn(batch, channels, size, size),)
 
 
+def _attention(
+    rows: int, depth: int = 64, heads: int = 12, *, causal: bool = False
+) -> tuple[nn.Module, tuple[Tensor, ...]]:
+    """Return torch's attention of [1, heads, rows, depth] to itself, by three tensors."""
+
+    def attended(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        made: Tensor = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
+        return made
+
+    shape = (1, heads, rows, depth)
+    return _Ternary(attended), (torch.randn(shape), torch.randn(shape), torch.randn(shape))
+
+
 _Maker = Callable[[], tuple[nn.Module, tuple[Tensor, ...]]]
 
 NETWORKS: Mapping[str, _Maker] = {
@@ -114,6 +135,11 @@ OPERATORS: Mapping[str, _Maker] = {
     "depthwise 144x56x56": lambda: _conv(144, 144, 56, 3, groups=144),
     "softmax 4096x4096": lambda: (nn.Softmax(-1), (torch.randn(4096, 4096),)),
     "layer norm 4096x4096": lambda: (nn.LayerNorm(4096), (torch.randn(4096, 4096),)),
+    "attention 197": lambda: _attention(197),
+    "attention 512": lambda: _attention(512),
+    "attention 2048": lambda: _attention(2048),
+    "attention 2048 causal": lambda: _attention(2048, causal=True),
+    "attention 1024x128": lambda: _attention(1024, 128),
     "add 16M": lambda: (_Binary(torch.add), (torch.randn(1 << 24), torch.randn(1 << 24))),
     "gelu 16M": lambda: (nn.GELU(), (torch.randn(1 << 24),)),
     "sum 4096x4096": lambda: (_Unary(lambda a: a.sum(-1)), (torch.randn(4096, 4096),)),

@@ -156,7 +156,8 @@ class _Machine:
         value, body, var = self.expr(s.value), self.stmt(s.body), s.var
 
         def execute(frame: Frame) -> None:
-            frame[var] = int(value(frame, 0))
+            got = value(frame, 0)
+            frame[var] = got if dt.is_float(var.dtype) else int(got)  # type: ignore[assignment]
             body(frame)
             del frame[var]
 

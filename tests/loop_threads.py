@@ -49,6 +49,7 @@ class _Grid:
         self.memory = self.machine.memory
         self.shared: set[int] = set()
         self.stores: dict[int, loop_eval.Run] = {}
+        self.plain: dict[int, bool] = {}
 
     def launches(self, s: Stmt, frame: Frame) -> None:
         """Run what the host does: allocations, and one kernel launch after the other."""
@@ -97,7 +98,12 @@ class _Grid:
         self, s: Stmt, frame: Frame, place: Mapping[str, int], mine: dict[int, np.ndarray]
     ) -> Iterator[lp.Barrier]:
         """Yield the barriers that one thread comes to; `mine` is its local memory."""
-        if isinstance(s, lp.Barrier):
+        if self.is_plain(s):
+            self.memory.update(mine)
+            if id(s) not in self.stores:
+                self.stores[id(s)] = self.machine.stmt(s)
+            self.stores[id(s)](frame)
+        elif isinstance(s, lp.Barrier):
             yield s
         elif isinstance(s, lp.Seq):
             for part in s.stmts:
@@ -111,16 +117,23 @@ class _Grid:
             if taken is not None:
                 yield from self.thread(taken, frame, place, mine)
         elif isinstance(s, lp.Let):
-            frame = {**frame, s.var: self.value(s.value, frame, mine)}
+            self.memory.update(mine)
+            frame = {**frame, s.var: self.machine.expr(s.value)(frame, 0)}  # type: ignore[dict-item]
             yield from self.thread(s.body, frame, place, mine)
         elif isinstance(s, lp.Allocate):
             self.allocate(s, frame, mine)
             yield from self.thread(s.body, frame, place, mine)
         else:
-            self.memory.update(mine)
-            if id(s) not in self.stores:
-                self.stores[id(s)] = self.machine.stmt(s)
-            self.stores[id(s)](frame)
+            raise AssertionError(f"a statement of another kind, {type(s).__name__}")
+
+    def is_plain(self, s: Stmt) -> bool:
+        """True for a statement that one thread runs by itself, from its start to its end."""
+        if id(s) not in self.plain:
+            self.plain[id(s)] = not any(
+                isinstance(x, (lp.Barrier, lp.Allocate)) or (isinstance(x, lp.For) and x.thread)
+                for x in lp.walk_stmts(s)
+            )
+        return self.plain[id(s)]
 
     def value(self, e: object, frame: Frame, mine: Mapping[int, np.ndarray]) -> int:
         self.memory.update(mine)

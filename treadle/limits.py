@@ -131,6 +131,10 @@ DEVICE_THREADS = 256
 """Threads of a block at most where nothing that they share decides: enough to hide what memory
 takes, few enough that a multiprocessor holds several blocks."""
 
+TWICE_HELD = 256
+"""Threads of a block up to which a multiprocessor has registers for two of them, whatever a kernel
+would take: one alone waits for memory."""
+
 DEVICE_VECTORS = (8, 16)
 """Bytes that a thread moves at once: the vectors that the languages of GPUs have words for."""
 
@@ -151,6 +155,9 @@ DEVICE_STEPS = 16
 
 LEAST_DEVICE_STEPS = 8
 """Steps of a product from which a block fetches them together."""
+
+LEAST_DEVICE_ROWS = 8
+"""Rows of an attention from which a block computes several at once: half of its smallest tile."""
 
 GRID_BLOCKS = 65535
 """Blocks along the second and third axis of a grid, in every language."""

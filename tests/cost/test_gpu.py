@@ -6,10 +6,16 @@ from __future__ import annotations
 import pytest
 
 from treadle.cost.gpu import (
+    ATTENTION_TILES,
     PARTS,
     TILES,
+    AttentionTile,
     ProductTile,
+    apart_cycles,
+    attention_cycles_on_gpu,
+    attention_tiles,
     element_cycles,
+    is_attention_worth,
     parted_cycles,
     product_cycles,
 )
@@ -57,3 +63,39 @@ def test_no_product_is_cheaper_than_its_arithmetic() -> None:
     least = rows * columns * steps / (H100.lanes * H100.multiprocessors)
     assert all(product_cycles(1, rows, columns, steps, t, H100) >= least for t in TILES)
     assert element_cycles(rows * columns, steps, H100) > 2 * least
+
+
+@pytest.mark.parametrize("tile", ATTENTION_TILES)
+def test_tiles_of_attention_are_whole_warps_with_a_vector_of_keys_a_thread(
+    tile: AttentionTile,
+) -> None:
+    assert tile.threads % H100.warp == 0
+    assert tile.lanes % 8 == 0
+    assert tile.thread_keys % 4 == 0
+    assert tile.rows % (4 * tile.thread_rows) == 0
+
+
+def best_attention(rows: int) -> AttentionTile:
+    fitting = attention_tiles(64, 64, H100)
+    return min(fitting, key=lambda t: attention_cycles_on_gpu(12, rows, rows, 64, 64, t, H100))
+
+
+def test_long_rows_of_queries_take_larger_tiles() -> None:
+    assert best_attention(197).rows < best_attention(2048).rows
+
+
+def test_tiles_of_attention_fit_a_block() -> None:
+    for depth in (8, 64, 80, 128, 256):
+        for tile in attention_tiles(depth, depth, H100):
+            assert tile.shared_bytes(depth, depth) <= H100.block_bytes
+    assert attention_tiles(64, 64, H100)
+    assert not attention_tiles(512, 512, H100)
+
+
+def test_attention_is_one_launch_where_that_takes_less() -> None:
+    assert is_attention_worth(12, 197, 197, 64, 64, H100)
+    assert is_attention_worth(12, 2048, 2048, 64, 64, H100)
+    assert not is_attention_worth(12, 1024, 1024, 128, 128, H100)
+    assert is_attention_worth(12, 0, 0, 128, 128, H100)
+    assert not is_attention_worth(12, 0, 0, 512, 512, H100)
+    assert apart_cycles(12, 64, 64, 64, 64, H100) > 2 * H100.launch_time * H100.clock

@@ -19,12 +19,14 @@ from treadle.lower.pipeline import LOOPS
 from treadle.lower.simplify_loops import simplify_loops
 
 
-def lowered(n: int, tile: int, threads: int, step: int, *, is_asked: bool = True) -> PrimFunc:
+def lowered(
+    n: int, tile: int, threads: int, step: int, *, is_asked: bool = True, places: int = 1
+) -> PrimFunc:
     """A matrix product whose loop over steps asks for it."""
     schedule, args = product(n, tile, threads, step)
     local = next(s for s in schedule.stages if s.name == "C.local")
     if is_asked:
-        local.pragma(local.leaf_iter_vars[0], FETCH_AHEAD)
+        local.pragma(local.leaf_iter_vars[0], FETCH_AHEAD, places)
     return simplify_loops(flatten_buffers(LOOPS.run(schedule_to_func(schedule, args))))
 
 
@@ -40,6 +42,17 @@ def test_a_product_is_the_same(n: int, tile: int, threads: int, step: int) -> No
     assert np.array_equal(found, a @ b)
 
 
+@pytest.mark.parametrize(("n", "tile", "threads", "step"), [(8, 4, 2, 2), (7, 4, 2, 2)])
+def test_two_places_need_fewer_barriers(n: int, tile: int, threads: int, step: int) -> None:
+    one, two = (fetch_ahead(lowered(n, tile, threads, step, places=p)) for p in (1, 2))
+    lp.verify(two)
+    assert str(two).count("barrier()") < str(one).count("barrier()")
+    chance = np.random.default_rng(n)
+    a, b = (chance.integers(-3, 4, (n, n)).astype(np.float32) for _ in range(2))
+    found = flat_result(two, [a, b], n * n).reshape(n, n)
+    assert np.array_equal(found, a @ b)
+
+
 def test_the_next_step_is_read_between_the_barriers_and_the_products() -> None:
     made = str(fetch_ahead(lowered(8, 4, 2, 2)))
     loop = made[made.index("for k.outer in range") :]
@@ -48,6 +61,18 @@ def test_the_next_step_is_read_between_the_barriers_and_the_products() -> None:
     ahead = loop.index("if ((k.outer + 1) < 4):")
     assert loop.index("barrier()") < stored < second < ahead < loop.index("fma(")
     assert made.index("A.shared.ahead[") < made.index("for k.outer in range")
+
+
+def test_a_loop_that_runs_again_has_one_place() -> None:
+    asked = lowered(8, 4, 2, 2, places=2)
+
+    def repeated(s: Stmt) -> Stmt | None:
+        is_asked = isinstance(s, For) and any(key == FETCH_AHEAD for key, _ in s.pragmas)
+        return For(lp.Var("again"), lp.ex.Const.of(2), "serial", s) if is_asked else None
+
+    made = str(fetch_ahead(asked.with_body(lp.map_stmt(asked.body, None, repeated))))
+    loop = made[made.index("for k.outer in range") :]
+    assert loop.index("barrier()") < loop.index("A.shared[")
 
 
 def test_only_loops_that_ask_are_changed() -> None:

@@ -5,19 +5,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from treadle.limits import DEVICE_STEPS
 from treadle.target.gpu_machine import Gpu
 
 _LANE_WORDS = 4
 """Elements of a factor that a thread reads from shared memory at once."""
 
-_FETCH = 6
+_FETCH = 20
 """Instructions for an element that a thread brings into shared memory."""
 
-_STEP = 2
-"""Instructions of a step that are no multiply-add and no load."""
-
-_BUSY_WARPS = 8
-"""So many warps of a multiprocessor hide what its memory takes."""
+_FEW = 1
+"""Warps of a multiprocessor of which one waits, however many there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,16 +68,22 @@ def product_cycles(
     Sizes of 0 are not known, and count as large.
     """
     tiles = -(-(rows or 1024) // tile.rows) * -(-(columns or 1024) // tile.columns)
-    blocks = max(1, matrices) * tiles
-    registers = 2 * tile.thread_rows * tile.thread_columns + 40
-    held = max(1, min(gpu.blocks, gpu.registers // (registers * tile.threads)))
-    rounds = -(-blocks // gpu.multiprocessors)
-    warps = min(held, rounds) * tile.threads / gpu.warp
-    products = tile.thread_rows * tile.thread_columns
-    loads = (tile.thread_rows + tile.thread_columns) / _LANE_WORDS
-    fetches = (tile.rows + tile.columns) / tile.threads * _FETCH
-    share = products / (products + loads + fetches + _STEP) * min(1.0, warps / _BUSY_WARPS)
-    return rounds * tile.rows * tile.columns * max(steps, 1) / gpu.lanes / share
+    parts = tile.thread_rows + tile.thread_columns
+    each = tile.thread_rows * tile.thread_columns
+    warps = tile.threads / gpu.warp
+    loads = warps * parts * gpu.shared_cycles / _LANE_WORDS
+    busy = (tile.rows * tile.columns + (tile.rows + tile.columns) * _FETCH) / gpu.lanes
+
+    def step(blocks: int) -> float:
+        """Return the cycles of a step of so many blocks together."""
+        if not blocks:
+            return 0.0
+        return max(blocks * max(busy, loads) * (1 + _FEW / (blocks * warps)), each)
+
+    held = max(1, min(gpu.blocks, gpu.registers // ((2 * each + 40) * tile.threads)))
+    full, rest = divmod(-(-max(1, matrices) * tiles // gpu.multiprocessors), held)
+    meetings = (full + (rest > 0)) * max(steps, 1) / DEVICE_STEPS * gpu.meeting_cycles
+    return (full * step(held) + step(rest)) * max(steps, 1) + meetings
 
 
 def parted_cycles(
@@ -90,10 +94,162 @@ def parted_cycles(
     if parts == 1:
         return each
     moved = 4 * (parts + 1) * matrices * (rows or 1024) * (columns or 1024)
-    return each + (gpu.launch_time + 2 * moved / gpu.memory_bytes) * gpu.clock
+    return each + (gpu.launch_time + moved / gpu.memory_bytes) * gpu.clock
 
 
 def element_cycles(elements: float, steps: float, gpu: Gpu) -> float:
     """Return the cycles of sums where each thread reads all of one element by itself."""
     rounds = -(-elements // (gpu.multiprocessors * (gpu.threads // 2)))
     return rounds * steps * gpu.read_cycles
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionTile:
+    """What a block of threads computes of an attention at once, and each thread of that.
+
+    `rows` by `keys` scores, of which a thread has `thread_rows` by `thread_keys`; it has as many
+    rows of the result, and its share of their columns.
+    """
+
+    rows: int
+    keys: int
+    thread_rows: int
+    thread_keys: int
+
+    @property
+    def lanes(self) -> int:
+        """How many threads share a row."""
+        return self.keys // self.thread_keys
+
+    @property
+    def threads(self) -> int:
+        """How many threads compute it."""
+        return self.rows // self.thread_rows * self.lanes
+
+    def columns(self, width: int) -> int:
+        """Return how many columns of results `width` wide a thread computes."""
+        return -(-width // self.lanes)
+
+    def registers(self, depth: int, width: int) -> int:
+        """Return about how many registers a thread has: scores, sums, what is fetched, the rest."""
+        fetched = self.keys * (padded_steps(depth) + width) // self.threads
+        return self.thread_rows * (self.thread_keys + self.columns(width)) + fetched + 64
+
+    def shared_bytes(self, depth: int, width: int) -> int:
+        """Return what a block keeps in shared memory of float32 rows of these lengths."""
+        steps = padded_steps(depth) + ROW_GAP
+        queries = self.rows * steps if depth else 0
+        others = self.keys * max(steps if depth else 0, self.columns(width) * self.lanes)
+        weights = self.rows * (self.keys + ROW_GAP + self.lanes + ROW_GAP)
+        return 4 * (queries + others + weights)
+
+
+ROW_GAP = 4
+"""Words after each row in shared memory: rows that threads read side by side have other banks."""
+
+ATTENTION_TILES = (
+    AttentionTile(32, 64, 4, 4),
+    AttentionTile(64, 32, 8, 4),
+    AttentionTile(64, 32, 4, 4),
+    AttentionTile(32, 64, 4, 8),
+    AttentionTile(32, 32, 4, 4),
+    AttentionTile(32, 32, 2, 4),
+    AttentionTile(16, 64, 2, 4),
+    AttentionTile(16, 32, 2, 4),
+)
+"""The tiles that are tried."""
+
+_SCORE = 70
+"""Instructions of a score that are no product: its power, its part in the largest of its row."""
+
+_FEW_OF_ROWS = 2
+"""Warps of a multiprocessor of which one waits in attention: they meet four times a tile."""
+
+
+def padded_steps(depth: int) -> int:
+    """Return the steps of products of queries and keys, in whole vectors."""
+    return -(-depth // _LANE_WORDS) * _LANE_WORDS
+
+
+def attention_tiles(depth: int, width: int, gpu: Gpu) -> list[AttentionTile]:
+    """Return the tiles that a block has threads, registers and shared memory for.
+
+    Queries and keys have `depth` float32 elements (0: scores are read), values have `width`.
+    """
+
+    def fits(tile: AttentionTile) -> bool:
+        return (
+            tile.threads <= gpu.block_threads
+            and tile.shared_bytes(depth, width) <= gpu.block_bytes
+            and tile.registers(depth, width) <= gpu.thread_registers
+        )
+
+    return [t for t in ATTENTION_TILES if fits(t)]
+
+
+def attention_cycles_on_gpu(
+    heads: int, rows: int, keys: int, depth: int, width: int, tile: AttentionTile, gpu: Gpu
+) -> float:
+    """Return the cycles of attention in one launch; sizes of 0 are not known and count as large."""
+    columns, steps = tile.columns(width), padded_steps(depth)
+    own, warps = tile.thread_rows * tile.thread_keys, tile.threads / gpu.warp
+    products = own * steps + tile.thread_rows * columns * tile.keys
+    loads = (tile.thread_rows + tile.thread_keys) * steps / _LANE_WORDS
+    loads += tile.keys * (tile.thread_rows + columns) / _LANE_WORDS
+    fetched = tile.keys * (steps + width) / tile.threads
+    rest = own * _SCORE + 2 * tile.thread_rows * tile.lanes + 2 * fetched
+    issued = (products + loads + rest) * tile.threads / gpu.lanes
+    read, alone = (
+        loads * gpu.shared_cycles * warps,
+        products + loads * gpu.shared_wait_cycles + rest,
+    )
+
+    def cycles(blocks: int) -> float:
+        """Return the cycles of a tile of keys of so many blocks together."""
+        if not blocks:
+            return 0.0
+        return max(blocks * max(issued, read) * (1 + _FEW_OF_ROWS / (blocks * warps)), alone)
+
+    held = _held(tile, depth, width, gpu)
+    blocks = max(1, heads) * -(-(rows or 1024) // tile.rows)
+    full, some = divmod(-(-blocks // gpu.multiprocessors), held)
+    return (full * cycles(held) + cycles(some)) * -(-(keys or 1024) // tile.keys)
+
+
+def is_attention_worth(heads: int, rows: int, keys: int, depth: int, width: int, gpu: Gpu) -> bool:
+    """True where attention in one launch has a tile that fits, and takes no longer than apart.
+
+    Sizes of 0 are not known, and in doubt it is one launch: scores of any length take no memory.
+    Wide heads leave room for small tiles only, which read keys and values more often.
+    """
+    sizes = heads, rows, keys, depth, width
+    fitting = attention_tiles(depth, width, gpu)
+    if not all(sizes):
+        return bool(fitting)
+    fused = [attention_cycles_on_gpu(*sizes, tile, gpu) for tile in fitting]
+    return bool(fused) and min(fused) <= apart_cycles(*sizes, gpu)
+
+
+def apart_cycles(heads: int, rows: int, keys: int, depth: int, width: int, gpu: Gpu) -> float:
+    """Return the cycles of attention in launches of their own; sizes of 0 count as large.
+
+    Two products in tiles, and a softmax, between which the scores are written and read twice each.
+    """
+
+    def product(columns: int, steps: int) -> float:
+        return min(
+            parted_cycles(heads, rows, columns, steps, parts, tile, gpu)
+            for tile in TILES
+            for parts in PARTS
+        )
+
+    scores = 4.0 * max(1, heads) * (rows or 1024) * (keys or 1024)
+    seconds = 2 * gpu.launch_time + 4 * scores / gpu.memory_bytes
+    return product(keys, depth) + product(width, keys or 1024) + seconds * gpu.clock
+
+
+def _held(tile: AttentionTile, depth: int, width: int, gpu: Gpu) -> int:
+    """Return how many blocks a multiprocessor holds."""
+    by_memory = gpu.shared_bytes // tile.shared_bytes(depth, width)
+    by_registers = gpu.registers // (tile.registers(depth, width) * tile.threads)
+    return max(1, min(gpu.blocks, by_memory, by_registers))

@@ -10,7 +10,15 @@ before: for k in range(8):                    after: ahead = A[0 + t]
                                                          f(S)
 
 The loops are those of which a schedule says so, by the pragma `FETCH_AHEAD`. What is fetched waits
-in registers of the thread that stores it.
+in registers of the thread that stores it. Where the pragma's value is 2, steps store in two places
+by turns, so that threads wait for each other once a step:
+
+after:  ahead = A[0 + t]
+        for k in range(8):
+            S[k % 2 * 32 + t] = ahead
+            barrier()
+            if k + 1 < 8: ahead = A[(k + 1) * 32 + t]
+            f(S[k % 2 * 32 : ])
 """
 
 from __future__ import annotations
@@ -20,7 +28,7 @@ from dataclasses import dataclass, field, replace
 
 from treadle.expr import nodes as ex
 from treadle.expr.nodes import Const, Expr, Load, int_value
-from treadle.expr.traversal import walk
+from treadle.expr.traversal import rewrite, walk
 from treadle.limits import DEVICE_HELD
 from treadle.loop import nodes as lp
 from treadle.loop.nodes import Allocate, Barrier, Buffer, For, If, Let, PrimFunc, Seq, Stmt, Store
@@ -30,24 +38,29 @@ FETCH_AHEAD = "fetch_ahead"
 
 def fetch_ahead(func: PrimFunc) -> PrimFunc:
     """Return `func` with the loops changed whose schedule asks for it, where that can be."""
-    return func.with_body(_visit(func.body))
+    return func.with_body(_visit(func.body, is_repeated=False))
 
 
-def _visit(s: Stmt) -> Stmt:
-    is_asked = isinstance(s, For) and any(key == FETCH_AHEAD for key, _ in s.pragmas)
-    made = _ahead(s) if is_asked and isinstance(s, For) else None
-    return lp.map_children(s, _visit) if made is None else made
+def _visit(s: Stmt, *, is_repeated: bool) -> Stmt:
+    """Change the loops inside of a statement; one that runs again must not find threads behind."""
+    asked = [v for key, v in s.pragmas if key == FETCH_AHEAD] if isinstance(s, For) else []
+    if asked and isinstance(s, For):
+        made = _ahead(s, places=1 if is_repeated else asked[0])
+        if made is not None:
+            return made
+    again = is_repeated or (isinstance(s, For) and s.kind != "thread")
+    return lp.map_children(s, lambda inner: _visit(inner, is_repeated=again))
 
 
-def _ahead(loop: For) -> Stmt | None:
+def _ahead(loop: For, places: object) -> Stmt | None:
     count = int_value(loop.extent)
     if count is None or count < 2 or loop.kind != "serial":
         return None
     buffers, parts = _opened(loop.body)
-    places = [k for k, p in enumerate(parts) if isinstance(p, Barrier)]
-    if len(places) != 2 or places[0] != 0:
+    barriers = [k for k, p in enumerate(parts) if isinstance(p, Barrier)]
+    if len(barriers) != 2 or barriers[0] != 0:
         return None
-    fetches, rest = parts[1 : places[1]], parts[places[1] + 1 :]
+    fetches, rest = parts[1 : barriers[1]], parts[barriers[1] + 1 :]
     shared = {id(b) for b in buffers}
     held = [_Held.of(f, shared) for f in fetches]
     if not all(held) or sum(h.size for h in held if h) > DEVICE_HELD:
@@ -58,13 +71,50 @@ def _ahead(loop: For) -> Stmt | None:
         return lp.seq(*(lp.substitute(h.take, {loop.var: at}) for h in found))
 
     following = If(loop.var + 1 < loop.extent, take(loop.var + 1))
-    body = lp.seq(Barrier(), *(h.put for h in found), Barrier(), following, *rest)
+    puts = [h.put for h in found]
+    if places == 2:
+        buffers, changed = _twice(loop.var, buffers, [*puts, *rest])
+        body = lp.seq(*changed[: len(puts)], Barrier(), following, *changed[len(puts) :])
+    else:
+        body = lp.seq(Barrier(), *puts, Barrier(), following, *rest)
     for buffer in reversed(buffers):
         body = Allocate(buffer, body)
     made = lp.seq(take(Const.of(0)), replace(loop, body=body, pragmas=()))
     for h in reversed(found):
         made = Allocate(h.buffer, made)
     return made
+
+
+def _twice(
+    step: ex.Var, buffers: Sequence[Buffer], parts: Sequence[Stmt]
+) -> tuple[list[Buffer], list[Stmt]]:
+    """Return buffers of twice the size, and the statements with each step in its half of them."""
+    wide = {
+        id(b): Buffer(
+            b.name, b.dtype, (Const.of(2 * (int_value(b.shape[0]) or 0)),), b.scope, None, b.align
+        )
+        for b in buffers
+    }
+
+    def half(source: object, index: Expr) -> Expr:
+        assert isinstance(source, Buffer)
+        start = step % 2 * source.shape[0]
+        if isinstance(index, ex.Ramp):
+            return ex.ramp(index.base + start, index.stride, index.lanes)
+        return index + start
+
+    def on_load(e: Expr) -> Expr | None:
+        if not isinstance(e, Load) or id(e.source) not in wide:
+            return None
+        return ex.load(wide[id(e.source)], (half(e.source, e.indices[0]),))
+
+    def on_stmt(s: Stmt) -> Stmt | None:
+        if not isinstance(s, Store) or id(s.buffer) not in wide:
+            return None
+        return Store(wide[id(s.buffer)], (half(s.buffer, s.indices[0]),), s.value)
+
+    changed = [lp.map_stmt(p, lambda e: rewrite(e, on_load), on_stmt) for p in parts]
+    return list(wide.values()), changed
 
 
 def _opened(body: Stmt) -> tuple[list[Buffer], list[Stmt]]:

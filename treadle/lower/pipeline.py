@@ -31,6 +31,7 @@ from treadle.lower.plan_workspace import plan_workspace
 from treadle.lower.share_results import share_results
 from treadle.lower.simplify_loops import simplify_loops
 from treadle.lower.specialize_guards import specialize_guards
+from treadle.lower.spread_columns import spread_columns
 from treadle.lower.transpose_tiles import transpose_tiles
 from treadle.lower.unroll_loops import unroll_loops
 from treadle.lower.vectorize_loops import vectorize_loops
@@ -148,6 +149,8 @@ DEVICE = pipeline(
     (
         # While nests are as they were written: what no schedule made gets its threads.
         ("bind_loops", bind_loops),
+        # While the last index is the column.
+        ("spread_columns", spread_columns),
         ("flatten_buffers", flatten_buffers),
         ("simplify_loops", simplify_loops),
         # When an access is one index, and before functions hide what is read.

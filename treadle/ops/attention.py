@@ -19,7 +19,7 @@ from treadle import te
 from treadle.errors import TypeMismatch
 from treadle.expr import nodes
 from treadle.expr.nodes import Expr, ExprLike
-from treadle.graph.operator import Attrs, Example, Fusion, Operator, register
+from treadle.graph.operator import Attrs, Example, Fusion, Group, Operator, register
 from treadle.graph.size_rules import SizeRule, aligned, equal
 from treadle.graph.types import (
     Dim,
@@ -42,7 +42,9 @@ from treadle.ops.numeric import (
     numpy_reference,
 )
 from treadle.ops.schedules.attention import attention_cases, schedule_attention
+from treadle.ops.schedules.gpu.attention import schedule_device_attention
 from treadle.ops.summation import CHAINS
+from treadle.target.base import Target
 from treadle.te.operations import Tensor
 
 
@@ -214,11 +216,16 @@ def _scores_of_earlier_keys(heads: int, keys: int, rows: int, ahead: int) -> np.
     return scores
 
 
+def _cases(group: Group, target: Target) -> Sequence[Expr]:
+    """Return the conditions on sizes for which a CPU has loops of their own; a GPU has none."""
+    return attention_cases(group, target) if target.family == "cpu" else ()
+
+
 attend: Operator[AttendAttrs] = register(
     Operator(
         name="attend",
-        schedule={"cpu": schedule_attention},
-        cases=attention_cases,
+        schedule={"cpu": schedule_attention, "gpu": schedule_device_attention},
+        cases=_cases,
         infer=_infer_attend,
         reference=numpy_reference(_numpy_attend),
         compute=_attend,

@@ -17,19 +17,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from treadle.cost.attention import block_vectors, has_rows_for_lanes, most_scores
+from treadle.cost.gpu import is_attention_worth
 from treadle.dtype import bits, itemsize
 from treadle.graph.nodes import Call, Constant, Function, Node, topological, users
 from treadle.graph.operator import POINTWISE, Operator
 from treadle.graph.types import tensor_type
-from treadle.limits import ATTENTION_CALLS
+from treadle.limits import ATTENTION_CALLS, LEAST_DEVICE_ROWS
 from treadle.ops.attention import attend
 from treadle.ops.elementwise import isnan, multiply, where
 from treadle.ops.indexing import gather
+from treadle.ops.lowered.staged import matmul_staged
 from treadle.ops.matmul import matmul
 from treadle.ops.movement import slice_
 from treadle.ops.norm import softmax
@@ -40,8 +43,13 @@ from treadle.optimize.outline import is_embedded, outline
 from treadle.optimize.reshape_rules import swapped_operand
 from treadle.optimize.rule import Rule, Uses, apply_rules, attrs_of
 from treadle.target.base import Target
+from treadle.target.gpu_machine import Gpu
 
 _DTYPES = ("float32", "float64")
+
+_PRODUCTS = (matmul, matmul_staged)
+"""Both have the same operands and attributes; the second is what a GPU has in place of the first,
+but for small ones."""
 
 
 def fuse_attention(function: Function, target: Target) -> Function:
@@ -51,9 +59,17 @@ def fuse_attention(function: Function, target: Target) -> Function:
     """
     if target.family not in attend.schedule:
         return function
-    rule = Rule("attention", (matmul,), lambda call, uses: _attention(call, uses, target))
+    rule = Rule("attention", _PRODUCTS, lambda call, uses: _attention(call, uses, target))
     rewritten = apply_rules(function, [rule])
-    return function if rewritten is function else outline(rewritten, _groups(rewritten))
+    return function if rewritten is function else _outlined(rewritten, target)
+
+
+def _outlined(function: Function, target: Target) -> Function:
+    """Return the function with a function for each attention.
+
+    Threads of a GPU read masks as they lie; a CPU reads vectors of rows, and moves them first.
+    """
+    return outline(function, _groups(function, moves_masks=target.gpu is not None))
 
 
 # What attention is.
@@ -126,6 +142,10 @@ def _is_call(node: Node, operator: Operator[Any]) -> bool:
     return isinstance(node, Call) and node.op is operator
 
 
+def _is_product(node: Node) -> bool:
+    return any(_is_call(node, op) for op in _PRODUCTS)
+
+
 def _is_pointwise(node: Node) -> bool:
     return isinstance(node, Call) and isinstance(node.op, Operator) and node.op.fusion in POINTWISE
 
@@ -141,7 +161,7 @@ def _steps_of_scores(scores: Node, uses: Uses) -> list[Call] | None:
         node = pending.pop()
         if node in found or not isinstance(node, Call) or node.type != scores.type:
             continue
-        if _is_call(node, matmul):
+        if _is_product(node):
             found[node] = None
         elif _is_pointwise(node) and len(found) < ATTENTION_CALLS:
             found[node] = None
@@ -152,7 +172,7 @@ def _steps_of_scores(scores: Node, uses: Uses) -> list[Call] | None:
 def _in_order(scores: Node, found: Mapping[Call, None], uses: Uses) -> list[Call] | None:
     """Keep of `found` what depends on the product; None unless there is exactly one product."""
     order = [n for n in topological([scores]) if n in found]
-    products = [n for n in order if _is_call(n, matmul)]
+    products = [n for n in order if _is_product(n)]
     if len(products) != 1:
         return None
     chain: dict[Node, None] = {products[0]: None}
@@ -171,6 +191,8 @@ def _is_worth(product: Call, values: Node, target: Target) -> bool:
     dtype = types[0].dtype
     if dtype not in _DTYPES or not all(t.dtype == dtype for t in types):
         return False
+    if target.gpu is not None:
+        return _is_worth_on_gpu(product, values, target.gpu)
     if not all(t.is_static for t in types):
         return _is_worth_dynamic(product, values, target)
     *lead, rows, keys = tensor_type(product.type).static_shape
@@ -186,6 +208,23 @@ def _is_worth(product: Call, values: Node, target: Target) -> bool:
     if block_vectors(keys, lanes, itemsize(dtype), target) == 0:
         return False
     return has_rows_for_lanes(rows, keys, sizes.depth, lanes)
+
+
+def _is_worth_on_gpu(product: Call, values: Node, gpu: Gpu) -> bool:
+    """True where one launch takes less time than several, and has rows to fill a tile."""
+    depth, width = shape_of(product.args[0])[-1], shape_of(values)[-1]
+    *lead, rows, keys = shape_of(product)
+    if tensor_type(values.type).dtype != "float32":
+        return False
+    if not isinstance(depth, int) or not isinstance(width, int) or min(depth, width) < 1:
+        return False
+    if any(n == 0 for n in (*lead, rows, keys)):
+        return False
+    if isinstance(rows, int) and rows < LEAST_DEVICE_ROWS:
+        return False
+    rows, keys, *others = (n if isinstance(n, int) else 0 for n in (rows, keys, *lead))
+    heads = prod(others)
+    return is_attention_worth(heads, rows, keys, depth, width, gpu)
 
 
 def _is_worth_dynamic(product: Call, values: Node, target: Target) -> bool:
@@ -213,7 +252,7 @@ def _is_depth_inside(keys: Node) -> bool:
 
 
 def _transposed_step(step: Call, transposed: dict[Node, Node]) -> Node:
-    if step.op is matmul:
+    if _is_product(step):
         queries, keys = step.args
         factor = _factor_of(keys)
         if factor is not None and isinstance(keys, Call):
@@ -270,14 +309,17 @@ def _is_scaled(node: Node) -> bool:
 # The calls of one kernel.
 
 
-def _groups(function: Function) -> dict[Call, list[Call]]:
-    """Return the calls of every attention's kernel in order, by the last of them."""
+def _groups(function: Function, *, moves_masks: bool) -> dict[Call, list[Call]]:
+    """Return the calls of every attention's kernel in order, by the last of them.
+
+    `moves_masks`: what only moves other operands of the scores is in it, too.
+    """
     used = users([function.body])
     order = {node: k for k, node in enumerate(topological([function.body]))}
     groups: dict[Call, list[Call]] = {}
     for node in order:
         if isinstance(node, Call) and node.op is attend:
-            members = _Members(used, function.body)
+            members = _Members(used, function.body, moves_masks=moves_masks)
             members.add(node)
             last = members.sink(node)
             groups[last] = sorted(members.calls, key=order.__getitem__)
@@ -287,8 +329,9 @@ def _groups(function: Function) -> dict[Call, list[Call]]:
 class _Members:
     """The calls that join one `attend`: its scores, what moves operands, a transpose after it."""
 
-    def __init__(self, used: dict[Node, list[Node]], root: Node) -> None:
+    def __init__(self, used: dict[Node, list[Node]], root: Node, *, moves_masks: bool) -> None:
         self.used = used
+        self.moves_masks = moves_masks
         self.root = root
         self.calls: list[Call] = []
 
@@ -325,10 +368,12 @@ class _Members:
         pending, shape = [node], tensor_type(node.type).shape
         while pending:
             step = pending.pop()
+            if self.moves_masks and step is not node:
+                self._moves(step)
             if not self._is_free(step) or tensor_type(step.type).shape != shape:
                 continue
             assert isinstance(step, Call)
-            if step.op is matmul:
+            if _is_product(step):
                 self.calls.append(step)
                 self._moves(step.args[0])
                 self._moves(step.args[1], scaled=True)

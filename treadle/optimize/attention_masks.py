@@ -12,6 +12,7 @@ from treadle.cost.attention import is_worth_trimming
 from treadle.graph.nodes import Call, Constant
 from treadle.graph.types import tensor_type
 from treadle.ops.elementwise import add, divide, multiply, where
+from treadle.ops.lowered.staged import matmul_staged
 from treadle.ops.matmul import matmul
 
 _VANISHING = -1e30
@@ -75,7 +76,8 @@ def _are_products(steps: Sequence[Call]) -> bool:
 
     A row of which all seen keys were low by another mask would share its weights with the others.
     """
-    return all(s.op is matmul or (s.op in (multiply, divide) and _is_scaled(s)) for s in steps)
+    products = (matmul, matmul_staged)
+    return all(s.op in products or (s.op in (multiply, divide) and _is_scaled(s)) for s in steps)
 
 
 def _is_scaled(step: Call) -> bool:

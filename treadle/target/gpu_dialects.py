@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from treadle.dtype import itemsize
+from treadle.limits import TWICE_HELD
 from treadle.target.c_dialects import Dialect
 
 _CUDA_PRELUDE = """\
@@ -70,7 +71,8 @@ class GpuDialect(Dialect):
     def kernel(self, threads: tuple[int, int, int]) -> str:
         """Return what stands before the name of a kernel that runs in such blocks."""
         x, y, z = threads
-        return self.head.format(x=x, y=y, z=z, count=x * y * z)
+        count = x * y * z
+        return self.head.format(x=x, y=y, z=z, count=count, blocks=1 + (count <= TWICE_HELD))
 
 
 _FUNCTIONS = ("fabs", "sqrt", "fma", "rint", "trunc", "floor", "ceil", "copysign")
@@ -81,7 +83,7 @@ CUDA = GpuDialect(
     wraps=False,
     rounds=True,
     prelude=_CUDA_PRELUDE,
-    head='extern "C" __global__ void __launch_bounds__({count})',
+    head='extern "C" __global__ void __launch_bounds__({count}, {blocks})',
     device="",
     shared="__shared__ ",
     restrict="__restrict__ ",

@@ -16,7 +16,9 @@ class Gpu:
     the device gives `memory_bytes` a second, and its last cache holds `cache_bytes`. `clock` is in
     cycles a second, at full speed. A multiply-add whose factors its thread reads from memory takes
     `read_cycles` where many threads wait for theirs; `launch_time`, in seconds, passes until a
-    launch reads what the one before it wrote.
+    launch reads what the one before it wrote. A read of 4 words by each thread of a warp takes the
+    shared memory `shared_cycles`, and a warp that is alone waits `shared_wait_cycles` for it;
+    threads of a block that wait for each other and for what they fetch lose `meeting_cycles`.
     """
 
     multiprocessors: int
@@ -34,6 +36,9 @@ class Gpu:
     clock: float
     read_cycles: float = 100.0
     launch_time: float = 3e-6
+    shared_cycles: float = 4.0
+    shared_wait_cycles: float = 6.0
+    meeting_cycles: float = 100.0
 
     @property
     def flops(self) -> float:

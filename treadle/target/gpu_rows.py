@@ -4,8 +4,8 @@
 Threads, blocks, registers and shared memory of a compute capability stand in the CUDA C++
 Programming Guide, "Compute Capabilities" (technical specifications per compute capability);
 multiprocessors, clocks, caches and bandwidths are those of one product of that capability, which
-the row names, from the white paper of its architecture. What reads and launches take was measured
-on an H200 by kernels of this package, and stands for all.
+the row names, from the white paper of its architecture. What reads, barriers and launches take was
+measured on an H200 by kernels of this package, and stands for all.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 /* add: 128 blocks of 256 threads */
-extern "C" __global__ void __launch_bounds__(256) add_984bc65316f2(
+extern "C" __global__ void __launch_bounds__(256, 2) add_984bc65316f2(
     const float* x0,
     const float* __restrict__ x1,
     float* add) {

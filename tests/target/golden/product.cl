@@ -3,8 +3,8 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void product_332148d25a
     __global const float* restrict x0,
     __global const float* restrict x1,
     __global float* restrict total) {
-  __local __attribute__((aligned(16))) float left[512];
-  __local __attribute__((aligned(16))) float right[512];
+  __local __attribute__((aligned(16))) float left[1024];
+  __local __attribute__((aligned(16))) float right[1024];
   const int32_t m_outer = get_group_id(1);
   const int32_t n_outer = get_group_id(0);
   const int32_t thread = get_local_id(0);
@@ -34,18 +34,17 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void product_332148d25a
     vstore4(vload4(0, (x1 + t_3)), 0, (right_ahead + element_outer_1 * 4));
   }
   for (int32_t k_outer = 0; k_outer < 4; ++k_outer) {
-    barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
     #pragma unroll
     for (int32_t element_outer_2 = 0; element_outer_2 < 2; ++element_outer_2) {
       #pragma unroll
       for (int32_t i0_inner_2 = 0; i0_inner_2 < 4; ++i0_inner_2) {
-        const int32_t t_4 = ((((thread % 4) * 128) + (i0_inner_2 * 32)) + (element_outer_2 * 16)) + (thread / 4);
-        left[t_4] = left_ahead[(element_outer_2 * 4) + i0_inner_2];
+        const int32_t t_4 = ((((k_outer % 2) * 512) + ((thread % 4) * 128)) + (i0_inner_2 * 32)) + (element_outer_2 * 16);
+        left[t_4 + (thread / 4)] = left_ahead[(element_outer_2 * 4) + i0_inner_2];
       }
     }
     #pragma unroll
     for (int32_t element_outer_1_2 = 0; element_outer_1_2 < 2; ++element_outer_1_2) {
-      vstore4(vload4(0, (right_ahead + element_outer_1_2 * 4)), 0, (right + (element_outer_1_2 * 256) + (thread * 4)));
+      vstore4(vload4(0, (right_ahead + element_outer_1_2 * 4)), 0, (right + (((k_outer % 2) * 512) + (element_outer_1_2 * 256)) + (thread * 4)));
     }
     barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
     if (k_outer < 3) {
@@ -72,7 +71,7 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void product_332148d25a
         #pragma unroll
         for (int32_t n_c_1 = 0; n_c_1 < 4; ++n_c_1) {
           const int32_t t_7 = (m_c_1 * 4) + n_c_1;
-          const int32_t t_8 = k_inner * 32;
+          const int32_t t_8 = ((k_outer % 2) * 512) + (k_inner * 32);
           const float t_9 = fma(left[(t_8 + ((thread / 8) * 4)) + m_c_1], right[(t_8 + ((thread % 8) * 4)) + n_c_1], total_local[t_7]);
           total_local[t_7] = t_9;
         }

@@ -1,10 +1,10 @@
 /* total: 2 x 2 blocks of 64 threads */
-extern "C" __global__ void __launch_bounds__(64) product_332148d25ac3(
+extern "C" __global__ void __launch_bounds__(64, 2) product_332148d25ac3(
     const float* __restrict__ x0,
     const float* __restrict__ x1,
     float* __restrict__ total) {
-  __shared__ __align__(16) float left[512];
-  __shared__ __align__(16) float right[512];
+  __shared__ __align__(16) float left[1024];
+  __shared__ __align__(16) float right[1024];
   const int32_t m_outer = blockIdx.y;
   const int32_t n_outer = blockIdx.x;
   const int32_t thread = threadIdx.x;
@@ -34,18 +34,17 @@ extern "C" __global__ void __launch_bounds__(64) product_332148d25ac3(
     *(float4*)(right_ahead + element_outer_1 * 4) = *(const float4*)(x1 + t_3);
   }
   for (int32_t k_outer = 0; k_outer < 4; ++k_outer) {
-    __syncthreads();
     #pragma unroll
     for (int32_t element_outer_2 = 0; element_outer_2 < 2; ++element_outer_2) {
       #pragma unroll
       for (int32_t i0_inner_2 = 0; i0_inner_2 < 4; ++i0_inner_2) {
-        const int32_t t_4 = ((((thread % 4) * 128) + (i0_inner_2 * 32)) + (element_outer_2 * 16)) + (thread / 4);
-        left[t_4] = left_ahead[(element_outer_2 * 4) + i0_inner_2];
+        const int32_t t_4 = ((((k_outer % 2) * 512) + ((thread % 4) * 128)) + (i0_inner_2 * 32)) + (element_outer_2 * 16);
+        left[t_4 + (thread / 4)] = left_ahead[(element_outer_2 * 4) + i0_inner_2];
       }
     }
     #pragma unroll
     for (int32_t element_outer_1_2 = 0; element_outer_1_2 < 2; ++element_outer_1_2) {
-      *(float4*)(right + (element_outer_1_2 * 256) + (thread * 4)) = *(const float4*)(right_ahead + element_outer_1_2 * 4);
+      *(float4*)(right + (((k_outer % 2) * 512) + (element_outer_1_2 * 256)) + (thread * 4)) = *(const float4*)(right_ahead + element_outer_1_2 * 4);
     }
     __syncthreads();
     if (k_outer < 3) {
@@ -72,7 +71,7 @@ extern "C" __global__ void __launch_bounds__(64) product_332148d25ac3(
         #pragma unroll
         for (int32_t n_c_1 = 0; n_c_1 < 4; ++n_c_1) {
           const int32_t t_7 = (m_c_1 * 4) + n_c_1;
-          const int32_t t_8 = k_inner * 32;
+          const int32_t t_8 = ((k_outer % 2) * 512) + (k_inner * 32);
           const float t_9 = fmaf(left[(t_8 + ((thread / 8) * 4)) + m_c_1], right[(t_8 + ((thread % 8) * 4)) + n_c_1], total_local[t_7]);
           total_local[t_7] = t_9;
         }

@@ -1,5 +1,5 @@
 /* softmax: 6 blocks of 256 threads */
-extern "C" __global__ void __launch_bounds__(256) softmax_9fe478065f04(
+extern "C" __global__ void __launch_bounds__(256, 2) softmax_9fe478065f04(
     const float* __restrict__ x0,
     float* __restrict__ softmax) {
   __shared__ __align__(16) float softmax_max_part[64];

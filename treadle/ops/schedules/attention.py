@@ -39,11 +39,17 @@ from treadle.expr.nodes import Const, Expr, int_value
 from treadle.expr.traversal import free_vars, loads
 from treadle.graph.operator import Group
 from treadle.loop.bodies import inline_bodies
+from treadle.ops.schedules.attention_parts import (
+    AttentionParts,
+    ResultAxes,
+    inline_others,
+    parts_of,
+    result_axes,
+)
 from treadle.ops.schedules.default import schedule_stage
 from treadle.ops.schedules.stages import (
     compute_of,
     is_reduction,
-    is_step,
     itemsize_of,
     known,
     lanes_of,
@@ -55,7 +61,7 @@ from treadle.ops.schedules.tiles import tiles_in_registers
 from treadle.ops.summation import CHAINS
 from treadle.target.base import Target
 from treadle.te.knobs import Knobs
-from treadle.te.operations import ComputeOp, IterVar, Tensor
+from treadle.te.operations import IterVar, Tensor
 from treadle.te.stage import Stage
 
 
@@ -93,9 +99,9 @@ def _most_keys(lanes: int, itemsize: int, target: Target) -> int:
 
 def schedule_attention(group: Group, target: Target, knobs: Knobs) -> None:
     """Compute a block of rows from queries to results, head by head."""
-    parts = _parts_of(group)
-    _inline(group, parts)
-    axes = None if parts is None else _result_axes(parts)
+    parts = parts_of(group)
+    inline_others(group, parts)
+    axes = None if parts is None else result_axes(parts)
     most = 0 if parts is None or axes is None else _vectors_of(group, parts, axes, target)
     if parts is not None and axes is not None and _has_one_row(group, parts, axes, target):
         _schedule_one_row(parts, axes, lanes_of(parts.product, target), target, knobs)
@@ -116,13 +122,13 @@ def schedule_attention(group: Group, target: Target, knobs: Knobs) -> None:
         _trim(parts, group.attrs.ahead, lcm(keys_of_tile, CHAINS))
 
 
-def _is_dynamic(parts: _Parts) -> bool:
+def _is_dynamic(parts: AttentionParts) -> bool:
     """True where each run decides how many rows or keys there are."""
     op = compute_of(parts.product)
     return not (known(op.axis[-2]) and known(op.reduce_axis[0]))
 
 
-def _has_one_row(group: Group, parts: _Parts, axes: _Axes, target: Target) -> bool:
+def _has_one_row(group: Group, parts: AttentionParts, axes: ResultAxes, target: Target) -> bool:
     """True for one row at most, and scores of it that fit the stack."""
     most = _range(compute_of(parts.product).reduce_axis[0], group).hi
     is_one = _range(axes.rows, group).hi == 1
@@ -130,7 +136,9 @@ def _has_one_row(group: Group, parts: _Parts, axes: _Axes, target: Target) -> bo
     return is_one and most is not None and most <= limit
 
 
-def _schedule_one_row(parts: _Parts, axes: _Axes, lanes: int, target: Target, knobs: Knobs) -> None:
+def _schedule_one_row(
+    parts: AttentionParts, axes: ResultAxes, lanes: int, target: Target, knobs: Knobs
+) -> None:
     """Lanes along what is summed, along keys and along columns: a vector of rows would be idle.
 
     parallel over heads: the products with a few keys at a time, their sums, masked and stored; the
@@ -172,7 +180,7 @@ def _along(stage: Stage, lanes: int) -> None:
     stage.vectorize(lane)
 
 
-def _scores_of_one_row(parts: _Parts, axes: _Axes, lanes: int, knobs: Knobs) -> None:
+def _scores_of_one_row(parts: AttentionParts, axes: ResultAxes, lanes: int, knobs: Knobs) -> None:
     """Compute scores of a few keys at a time, each from a vector of partial sums."""
     scores, sums = parts.scores, parts.sums
     assert scores is not None
@@ -202,7 +210,7 @@ def _scores_of_one_row(parts: _Parts, axes: _Axes, lanes: int, knobs: Knobs) -> 
             stage.vectorize(op.axis[-1])
 
 
-def _round_up(parts: _Parts) -> None:
+def _round_up(parts: AttentionParts) -> None:
     """Compute whole vectors and tiles of rows, and whole tiles of keys where they are summed."""
     parts.product.round_up(compute_of(parts.product).axis[-2])
     for stage in (*parts.softmax, parts.scores, parts.queries, parts.sums):
@@ -212,102 +220,7 @@ def _round_up(parts: _Parts) -> None:
         parts.sums.round_up(compute_of(parts.sums).axis[-2])
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Parts:
-    """The stages of a group by what they do; `sums` and what packs are None where they are not.
-
-    `scores` are the scores as the softmax reads them, `sums` their sums of products, `queries` and
-    `values` the operands whose elements are moved before they are read.
-    """
-
-    result: Stage
-    product: Stage
-    softmax: tuple[Stage, ...]
-    scores: Stage | None
-    sums: Stage | None
-    queries: Stage | None
-    values: Stage | None
-
-
-def _parts_of(group: Group) -> _Parts | None:
-    s = group.schedule
-    *steps, weighted, _ = group.anchor
-    softmax = tuple(s[t] for t in steps)
-    if len(group.outputs) != 1:
-        return None
-    powers = next(x for x in softmax if x.op is weighted.op.input_tensors[0].op)
-    others = [t for t in compute_of(powers).input_tensors if s[t] not in softmax]
-    scores = _computed(s[others[0]]) if others else None
-    sums: Stage | None = None
-    if scores is not None:
-        sums = _accumulators_below(scores)
-        if sums is scores:
-            sums = s[s.cache_write(scores.op.outputs[0], "local")]
-    values = _computed(s[compute_of(s[weighted]).input_tensors[-1]])
-    queries = None if sums is None else _computed(s[compute_of(sums).input_tensors[-1]])
-    if queries is values:  # of an attention of something to itself: once per head is enough
-        queries = None
-    return _Parts(s[group.outputs[0]], s[weighted], softmax, scores, sums, queries, values)
-
-
-def _computed(stage: Stage) -> Stage | None:
-    return stage if isinstance(stage.op, ComputeOp) else None
-
-
-def _accumulators_below(scores: Stage) -> Stage | None:
-    """Return the sums of products that element-wise stages make into the scores."""
-    pending, seen = [scores], {id(scores)}
-    while pending:
-        stage = pending.pop()
-        if is_reduction(stage):
-            return stage
-        for tensor in stage.op.input_tensors:
-            below = stage.schedule[tensor]
-            if isinstance(below.op, ComputeOp) and id(below) not in seen:
-                seen.add(id(below))
-                pending.append(below)
-    return None
-
-
-def _inline(group: Group, parts: _Parts | None) -> None:
-    """Inline what is neither a step of the softmax nor kept as a block."""
-    kept = () if parts is None else (*parts.softmax, parts.scores, parts.queries, parts.values)
-    for stage in group.schedule.stages:
-        if not isinstance(stage.op, ComputeOp) or stage.is_output or is_step(stage):
-            continue
-        if not any(stage is k for k in kept):
-            stage.compute_inline()
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Axes:
-    """The axes of the result: heads (batches, too), rows and columns."""
-
-    heads: tuple[IterVar, ...]
-    rows: IterVar
-    columns: IterVar
-
-
-def _result_axes(parts: _Parts) -> _Axes | None:
-    """Return what the axes of the result are to the product, None where it is not a transpose."""
-    op = compute_of(parts.result)
-    for body in inline_bodies(parts.result.schedule)[id(parts.result)]:
-        for n in loads(body):
-            if not isinstance(n.source, Tensor):
-                continue
-            if n.source.op is not parts.product.op:
-                continue
-            *_, rows, columns = n.indices
-            if rows not in op.axis or columns not in op.axis:
-                return None
-            assert isinstance(rows, IterVar)
-            assert isinstance(columns, IterVar)
-            rest = tuple(a for a in op.axis if a is not rows and a is not columns)
-            return _Axes(rest, rows, columns) if columns is op.axis[-1] else None
-    return None
-
-
-def _vectors_of(group: Group, parts: _Parts, axes: _Axes, target: Target) -> int:
+def _vectors_of(group: Group, parts: AttentionParts, axes: ResultAxes, target: Target) -> int:
     """Return the vectors of rows in a block, 0 where the scores of one are not kept."""
     keys, rows = (_range(a, group) for a in (compute_of(parts.product).reduce_axis[0], axes.rows))
     lanes, itemsize = lanes_of(parts.product, target), itemsize_of(parts.product)
@@ -342,7 +255,12 @@ def _is_small(values: Stage, keys: int, target: Target) -> bool:
 
 
 def _place_result(
-    group: Group, parts: _Parts, axes: _Axes, vectors: int, target: Target, knobs: Knobs
+    group: Group,
+    parts: AttentionParts,
+    axes: ResultAxes,
+    vectors: int,
+    target: Target,
+    knobs: Knobs,
 ) -> _Nest:
     """Divide the result into heads, blocks of rows and register tiles of the last product."""
     result, is_open, lanes = parts.result, _is_dynamic(parts), lanes_of(parts.product, target)
@@ -377,7 +295,7 @@ def _place_result(
     return _Nest(result, head, block)
 
 
-def _is_long(parts: _Parts, lanes: int, target: Target) -> bool:
+def _is_long(parts: AttentionParts, lanes: int, target: Target) -> bool:
     """True where all heads take long enough to be worth waking other threads."""
     keys = compute_of(parts.product).reduce_axis[0].extent
     products = size_of((*compute_of(parts.result).shape, keys))
@@ -448,7 +366,7 @@ def _in_vectors(stage: Stage, lanes: int) -> None:
     stage.vectorize(lane)
 
 
-def _place_softmax(parts: _Parts, nest: _Nest, lanes: int, knobs: Knobs) -> None:
+def _place_softmax(parts: AttentionParts, nest: _Nest, lanes: int, knobs: Knobs) -> None:
     """Run the softmax with the rows of a block as lanes; chains side by side in registers."""
     for stage in parts.softmax:
         inner = knobs.within(stage.name)
@@ -467,7 +385,7 @@ def _place_softmax(parts: _Parts, nest: _Nest, lanes: int, knobs: Knobs) -> None
 
 
 def _place_scores(
-    parts: _Parts, nest: _Nest, vectors: int, lanes: int, target: Target, knobs: Knobs
+    parts: AttentionParts, nest: _Nest, vectors: int, lanes: int, target: Target, knobs: Knobs
 ) -> int:
     """Compute the scores of a block a register tile at a time; pack its queries before.
 
@@ -500,7 +418,7 @@ def _place_scores(
     return tile.rows
 
 
-def _trim(parts: _Parts, ahead: int, multiple: int) -> None:
+def _trim(parts: AttentionParts, ahead: int, multiple: int) -> None:
     """Leave out the keys that no row of a block sees: whole tiles of them, of known number."""
     keys = known(compute_of(parts.product).reduce_axis[0])
     if keys % multiple:

@@ -17,6 +17,7 @@ from treadle.limits import (
     GRID_BLOCKS,
 )
 from treadle.lower.fetch_ahead import FETCH_AHEAD
+from treadle.lower.spread_columns import SPREAD_COLUMNS
 from treadle.ops.schedules.gpu.default import bind_elements, schedule_elements, schedule_gpu
 from treadle.ops.schedules.gpu.facts import gpu_of
 from treadle.ops.schedules.gpu.sums import tail_of
@@ -24,6 +25,7 @@ from treadle.ops.schedules.stages import (
     compute_of,
     inline_tail,
     is_inlined,
+    itemsize_of,
     known,
     live_stages,
 )
@@ -71,7 +73,7 @@ def schedule_staged(group: Group, target: Target, knobs: Knobs) -> None:
     for stage in live_stages(s):
         if stage not in (left, right, parts.sums, parts.result, total, result):
             schedule_elements(s, stage, target, knobs)
-    _tile(parts, tile, knobs)
+    _tile(parts, tile, gpu_of(target).block_bytes, knobs)
 
 
 def _stored(
@@ -127,7 +129,13 @@ def _result(group: Group, total: Stage) -> Stage:
     return tail_of(group, total, s[group.anchor[3]] if _has_pixels(group) else total)
 
 
-def _tile(parts: _Parts, tile: ProductTile, knobs: Knobs) -> None:
+def _places(sums: Stage, tile: ProductTile, steps: int, block_bytes: int) -> int:
+    """Return in how many places of shared memory steps are stored by turns: 2 where they fit."""
+    size = (tile.rows + tile.columns) * steps * itemsize_of(sums)
+    return 2 if 2 * size <= block_bytes else 1
+
+
+def _tile(parts: _Parts, tile: ProductTile, block_bytes: int, knobs: Knobs) -> None:
     result, sums = parts.result, parts.sums
     matrices, m, n = _matrix(parts)
     m_outer, m_parts, m_inner = _divide(result, m, tile.rows, tile.thread_rows, WARP[0])
@@ -153,7 +161,8 @@ def _tile(parts: _Parts, tile: ProductTile, knobs: Knobs) -> None:
     k_outer, k_inner = sums.split(k, factor=steps)
     sums.reorder(k_outer, k_inner, *op.axis)
     if knobs.flag("fetch_ahead", default=_can_wait(tile, steps)):
-        sums.pragma(k_outer, FETCH_AHEAD)
+        places = knobs.option("places", _places(sums, tile, steps, block_bytes), (1,))
+        sums.pragma(k_outer, FETCH_AHEAD, places)
     for axis in (k_inner, *op.axis[-2:]):
         sums.unroll(axis)
     sides = ((parts.left, tile.rows, True), (parts.right, tile.columns, False))
@@ -161,7 +170,9 @@ def _tile(parts: _Parts, tile: ProductTile, knobs: Knobs) -> None:
         stage.round_up(compute_of(stage).axis[-1])
         stage.set_scope("shared")
         stage.compute_at(sums, k_outer)
-        _fetch(stage, length * steps // DEVICE_LANES, tile.threads, by_steps=by_steps)
+        lane = _fetch(stage, length * steps // DEVICE_LANES, tile.threads, by_steps=by_steps)
+        if stage is parts.right and tile.thread_columns > DEVICE_LANES:
+            stage.pragma(lane, SPREAD_COLUMNS, tile.thread_columns)
 
 
 def _can_wait(tile: ProductTile, steps: int) -> bool:
@@ -237,8 +248,10 @@ def _pick(
     return tile, knobs.pick("parts", counts, cost=lambda n: cycles(tile, n))
 
 
-def _fetch(stage: Stage, vectors: int, threads: int, *, by_steps: bool) -> None:
+def _fetch(stage: Stage, vectors: int, threads: int, *, by_steps: bool) -> IterVar:
     """Let the threads of a block bring a factor's tile in, neighbours reading neighbours.
+
+    Return the loop over the elements of a vector.
 
     `by_steps`: elements are neighbours in memory along the steps, else along the other axis. There
     are so many `vectors` to bring.
@@ -255,3 +268,4 @@ def _fetch(stage: Stage, vectors: int, threads: int, *, by_steps: bool) -> None:
     stage.bind(thread, thread_axis("threadIdx.x"))
     stage.unroll(repeat)
     stage.vectorize(lane)
+    return lane
