@@ -211,5 +211,8 @@ meanwhile."""
 FREE_GROWTH_BYTES = 512 << 10
 """Bytes by which the weights of any model may grow: few compared with a small one's images."""
 
+MOVED_BYTES = 8 << 20
+"""Small weights that are moved onto huge pages before the memory they lay in is given back."""
+
 TRANSFORMED_BYTES = 16 << 20
 """Bytes of weights that a run may transform at once: its memory grows by them."""

@@ -3,15 +3,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+import treadle
 from tests.optimize.cases import function, var
 from treadle.build.compile import compile_model
-from treadle.build.huge_pages import CHUNK, HUGE_PAGE, share_huge_pages
+from treadle.build.huge_pages import share_huge_pages
 from treadle.graph.nodes import Constant, Function, Module, topological
+from treadle.limits import MOVED_BYTES
 from treadle.ops.elementwise import add
 from treadle.runtime.array import address_of
+from treadle.runtime.pages import HUGE_PAGE
 
 X = var("x", 300, 300)
 
@@ -37,7 +42,7 @@ def test_small_arrays_move_and_keep_their_elements(count: int) -> None:
     share_huge_pages(constants, f)
     pages = {address_of(v) // HUGE_PAGE for v in constants.values()}
     used = sum(v.nbytes for v in arrays)
-    assert len(pages) <= used // HUGE_PAGE + used // CHUNK + 2
+    assert len(pages) <= used // HUGE_PAGE + used // MOVED_BYTES + 2
     for name, (old, elements) in before.items():
         assert constants[name] is not old
         assert address_of(constants[name]) % 64 == 0
@@ -60,15 +65,13 @@ def test_few_small_arrays_and_large_ones_stay() -> None:
 
 
 def test_a_model_runs_and_is_saved_from_where_its_weights_lie(
-    tmp_path: pytest.TempPathFactory,
+    tmp_path: Path,
 ) -> None:
-    import treadle
-
     f = _sums(9, 300, 300)
     x = np.random.default_rng(0).normal(size=(300, 300)).astype(np.float32)
     model = compile_model(Module(f))
     (made,) = model.run([x])
     np.testing.assert_allclose(np.asarray(made), x + sum(range(9)), rtol=1e-6)
-    model.save(tmp_path / "m.tar")  # type: ignore[operator]
-    (loaded,) = treadle.load(tmp_path / "m.tar").run([x])  # type: ignore[operator]
+    model.save(tmp_path / "m.tar")
+    (loaded,) = treadle.load(tmp_path / "m.tar").run([x])
     np.testing.assert_array_equal(np.asarray(loaded), np.asarray(made))

@@ -18,7 +18,6 @@ from treadle.ops.matmul import matmul
 from treadle.ops.norm import softmax
 from treadle.optimize.subnormals import keep_sums_normal
 
-
 NORMAL = np.finfo(np.float32).smallest_normal
 
 
@@ -161,12 +160,11 @@ def test_subnormal_activations_are_zeros_to_sums_of_products(
 
 
 def test_element_wise_operators_keep_subnormal_numbers() -> None:
-    x = var("x", 64)
-    given = np.full(64, 1e-39, np.float32)
-    (made,) = compile_model(Module(function(ew.multiply(x, x2 := var("y", 64)), params=[x, x2]))).run(
-        [given, np.full(64, 0.5, np.float32)]
-    )
-    np.testing.assert_array_equal(np.asarray(made), given * np.float32(0.5))
+    x, y = var("x", 64), var("y", 64)
+    model = compile_model(Module(function(ew.multiply(x, y), params=[x, y])))
+    given, half = np.full(64, 1e-39, np.float32), np.full(64, 0.5, np.float32)
+    (made,) = model.run([given, half])
+    np.testing.assert_array_equal(np.asarray(made), given * half)
 
 
 def test_the_control_register_is_the_callers() -> None:

@@ -14,14 +14,10 @@ import numpy as np
 
 from treadle.graph.nodes import Constant, DeferredConstant, Function, topological
 from treadle.graph.text import functions_of
+from treadle.limits import MOVED_BYTES
 from treadle.runtime.array import empty_numpy
 from treadle.runtime.native import ALIGNMENT
-from treadle.runtime.pages import release_all_pages, release_heap
-
-HUGE_PAGE = 2 << 20
-
-CHUNK = 4 * HUGE_PAGE
-"""Bytes that are moved before the memory they lay in is given back."""
+from treadle.runtime.pages import HUGE_PAGE, release_all_pages, release_heap
 
 
 def share_huge_pages(constants: dict[str, np.ndarray], main: Function) -> None:
@@ -53,7 +49,7 @@ def _chunks(sizes: dict[str, int]) -> Iterator[list[str]]:
     names: list[str] = []
     filled = 0
     for name, size in sizes.items():
-        if filled + _padded(size) > CHUNK:
+        if filled + _padded(size) > MOVED_BYTES:
             yield names
             names, filled = [], 0
         names.append(name)

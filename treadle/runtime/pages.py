@@ -10,6 +10,10 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
+HUGE_PAGE = 2 << 20
+"""The runtime's memory of so many bytes and more begins at a multiple of them, on huge pages where
+there are any."""
+
 _WORTHWHILE = 1 << 16
 
 _GAP = 64
