@@ -94,7 +94,7 @@ def parted_cycles(
     if parts == 1:
         return each
     moved = 4 * (parts + 1) * matrices * (rows or 1024) * (columns or 1024)
-    return each + (gpu.launch_time + moved / gpu.memory_bytes) * gpu.clock
+    return each + (gpu.launch_time + 2 * moved / gpu.memory_bytes) * gpu.clock
 
 
 def element_cycles(elements: float, steps: float, gpu: Gpu) -> float:

@@ -35,7 +35,7 @@ class Gpu:
     memory_bytes: float
     clock: float
     read_cycles: float = 100.0
-    launch_time: float = 3e-6
+    launch_time: float = 2e-6
     shared_cycles: float = 4.0
     shared_wait_cycles: float = 6.0
     meeting_cycles: float = 100.0
