@@ -14,6 +14,10 @@ _LANE_WORDS = 4
 _FETCH = 20
 """Instructions for an element that a thread brings into shared memory."""
 
+_WIDE = 1.2
+"""How much longer threads take that have more columns than rows, measured on an H200: more of what a
+warp reads are columns, which its threads share less."""
+
 _FEW = 1
 """Warps of a multiprocessor of which one waits, however many there are."""
 
@@ -73,12 +77,13 @@ def product_cycles(
     warps = tile.threads / gpu.warp
     loads = warps * parts * gpu.shared_cycles / _LANE_WORDS
     busy = (tile.rows * tile.columns + (tile.rows + tile.columns) * _FETCH) / gpu.lanes
+    wide = _WIDE if tile.thread_columns > tile.thread_rows else 1.0
 
     def step(blocks: int) -> float:
         """Return the cycles of a step of so many blocks together."""
         if not blocks:
             return 0.0
-        return max(blocks * max(busy, loads) * (1 + _FEW / (blocks * warps)), each)
+        return max(blocks * max(busy, loads) * wide * (1 + _FEW / (blocks * warps)), each)
 
     held = max(1, min(gpu.blocks, gpu.registers // ((2 * each + 40) * tile.threads)))
     full, rest = divmod(-(-max(1, matrices) * tiles // gpu.multiprocessors), held)
