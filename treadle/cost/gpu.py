@@ -15,8 +15,8 @@ _FETCH = 20
 """Instructions for an element that a thread brings into shared memory."""
 
 _WIDE = 1.2
-"""How much longer threads take that have more columns than rows, measured on an H200: more of what a
-warp reads are columns, which its threads share less."""
+"""How much longer threads take that have more columns than rows, measured on an H200: more of what
+a warp reads are columns, which its threads share less."""
 
 _FEW = 1
 """Warps of a multiprocessor of which one waits, however many there are."""

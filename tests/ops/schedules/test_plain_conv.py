@@ -71,6 +71,26 @@ def band_of(target: Target, channels: int, columns: int, filters: int = 64) -> f
     return value / whole
 
 
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize(
+    ("channels", "window", "is_fetched"),
+    [(256, 1, True), (96, 3, True), (2048, 1, False), (254, 1, False), (8, 1, False)],
+)
+def test_short_rows_of_the_next_filters_are_fetched(
+    channels: int, window: int, is_fetched: bool, machine: str
+) -> None:
+    """Rows of a page and more, parts of lines and weights that stay in level 1 are not."""
+    target = MACHINES[machine]
+    kernel = kernel_of(target, "conv", (1, channels, 64), (512, channels, window))
+    assert ("prefetch(" in kernel.loop_text()) is is_fetched
+
+
+@pytest.mark.parametrize(("filters", "columns"), [(512, 64), (78, 49), (130, 200)])
+def test_results_with_fetched_filters(filters: int, columns: int) -> None:
+    check("conv", (1, 256, columns), (filters, 256, 1), atol=1e-4)
+    check("conv", (2, 96, columns), (filters, 48, 3), atol=1e-4, groups=2)
+
+
 def test_one_and_three_axes() -> None:
     check("conv", (2, 5, 41), (9, 5, 5), atol=1e-4, pads_before=(2,), pads_after=(2,))
     check("conv", (1, 3, 4, 5, 17), (6, 3, 2, 3, 3), atol=1e-4)

@@ -134,6 +134,37 @@ def _compute_inside(result: Stage, sums: Stage, group: Group, target: Target, kn
     result.vectorize(lane)
     sums.compute_at(result, outer)
     split_accumulators(sums, lanes)
+    _share_next_filters(sums, tile, lanes, row_bytes, target, knobs)
+
+
+def _share_next_filters(
+    sums: Stage, tile: ConvTile, lanes: int, row_bytes: int, target: Target, knobs: Knobs
+) -> None:
+    """Fetch the weights of the next filters evenly while those of these are multiplied.
+
+    A tile reads a row of weights for each filter, in turns. Rows of less than a page give the
+    machine's prefetchers too little time to find them, and weights come from memory once a run.
+    """
+    op = compute_of(sums)
+    weights, [first, *taps] = op.input_tensors[-1], op.reduce_axis
+    channels, step_bytes = known(first), itemsize_of(sums) * max(1, prod(map(known, taps)))
+    line = target.machine.line_bytes
+    fitting = [
+        n for n in range(1, max(1, line // step_bytes) + 1) if channels and channels % n == 0
+    ]
+    is_short = row_bytes < target.machine.page_bytes and tile.filters > 1
+    if not is_short or not fitting or 2 * fitting[-1] * step_bytes < line:
+        return  # with parts of a line, each would be fetched again and again
+    steps = fitting[-1]
+    if channels == steps:
+        return
+    size = (size_of(weights.shape) or 0) * itemsize_of(sums)
+    if not knobs.flag("fetch_filters", default=size > target.l1_bytes):
+        return
+    loop = first if steps == 1 else sums.split(first, factor=steps)[0]
+    _, filters, *_, last = op.axis
+    tiles = [([last], tile.vectors * lanes)]
+    sums.prefetch_panel(weights, loop, [filters], step=tile.filters, tiles=tiles)
 
 
 def _strips_per_band(
