@@ -150,8 +150,11 @@ class _Fetch:
         return self._each(thread, one)
 
 
-class _Nest:
-    """One kernel on its way."""
+class _Operands:
+    """What a kernel reads: where its threads find it, and how it comes into shared memory."""
+
+    _start = Var("start")
+    """Stands for the first key of a tile in what is fetched."""
 
     def __init__(
         self,
@@ -191,8 +194,6 @@ class _Nest:
         self.parts = _shared("parts", tile.rows * (tile.lanes + ROW_GAP))
         self.limit = e.keys - 1
 
-    # -- places --------------------------------------------------------------------------------
-
     def _row_of(self, i: Expr) -> Expr:
         """Return the number of a row of the thread in its tile."""
         return self.r + i * self.apart
@@ -203,35 +204,17 @@ class _Nest:
     def _key_of(self, start: Expr, key: Expr) -> Expr:
         return ex.minimum(start + key, self.limit)
 
+    def _part_of(self, i: Expr, lane: Expr) -> Expr:
+        return self._row_of(i) * (self.tile.lanes + ROW_GAP) + lane
+
+    def _column(self, v: Expr, lane: Expr) -> Expr:
+        return v * (self.tile.lanes * self.lanes) + self.c * self.lanes + lane
+
     def _element(self, e: Expr | None, **at: Expr) -> Expr:
         """Return an element with its variables (`row`, `key`, ...) in place."""
         assert e is not None
         mapping: dict[Expr, Expr] = {getattr(self.e, name): value for name, value in at.items()}
         return in_buffers(substitute(e, {**mapping, **self.heads}), self.buffers)
-
-    # -- the kernel ----------------------------------------------------------------------------
-
-    def whole(self) -> Stmt:
-        """Return the launch."""
-        e, tile = self.e, self.tile
-        count: Expr = Const.of(1)
-        for axis in e.heads:
-            count = count * axis.extent
-        tiles = (e.rows + (tile.rows - 1)) // tile.rows
-        number = self.block // count
-        if self.ahead >= 0:  # those with the most to do first
-            number = tiles - 1 - number
-        body = self._body()
-        rest: Expr = self.block % count
-        for axis in reversed(e.heads):
-            at = rest % axis.extent if axis is not e.heads[0] else rest
-            body = lp.Let(self.heads[axis], at, body)
-            rest = rest // axis.extent
-        body = lp.Let(self.first, number * tile.rows, body)
-        r, c = self._of_thread()
-        body = lp.Let(self.r, r, lp.Let(self.c, c, body))
-        threads = For(self.thread, Const.of(tile.threads), "thread", body, "threadIdx.x")
-        return For(self.block, count * tiles, "thread", threads, "blockIdx.x")
 
     def _of_thread(self) -> tuple[Expr, Expr]:
         """Return the row and the lane of a thread; those of a warp are 4 rows by 8 lanes."""
@@ -239,37 +222,6 @@ class _Nest:
         warp, inside = t // 32, t % 32
         across = lanes // 8
         return warp // across * 4 + inside // 8, warp % across * 8 + inside % 8
-
-    def _body(self) -> Stmt:
-        e, tile = self.e, self.tile
-        key_fetch = self._key_fetch()
-        value_fetch = self._value_fetch()
-        tiles = (e.keys + (tile.keys - 1)) // tile.keys
-        if self.ahead >= 0:
-            seen = (self.first + (tile.rows - 1 + self.ahead)) // tile.keys + 1
-            tiles = ex.minimum(tiles, seen)
-        steps: list[Stmt] = [self._fill(self.most, _LOWEST), self._fill(self.weight, _NONE),
-                             self._fill(self.sums, _NONE)]  # fmt: skip
-        if key_fetch is not None:
-            start = substitute_start(key_fetch.take(self.thread), self._start, ZERO)
-            is_some = int_value(e.keys)
-            steps += [self._fetch_queries()]
-            steps += [start if is_some else If(e.keys > 0, start)]
-        steps += [loop(tiles, lambda t: self._tile_of(t, key_fetch, value_fetch), "tile")]
-        steps += [self._store()]
-        local = [self.scores, self.sums, self.most, self.weight, self.level, value_fetch.held]
-        shared = [self.others, self.weights, self.parts]
-        if key_fetch is not None:
-            local.append(key_fetch.held)
-            shared.append(self.queries)
-        return declared([*shared, *local], lp.seq(*steps))
-
-    _start = Var("start")
-    """Stands for the first key of a tile in what is fetched."""
-
-    def _fill(self, buffer: Buffer, value: Expr) -> Stmt:
-        size = int_value(buffer.shape[0]) or 0
-        return _unrolled(size, lambda i: put(buffer, (i,), value), "i")
 
     def _key_fetch(self) -> _Fetch | None:
         e, tile = self.e, self.tile
@@ -315,6 +267,62 @@ class _Nest:
         fetch = _Fetch(self.queries, self.queries, tile.rows, self.steps, ROW_GAP, tile.threads,
                        element)  # fmt: skip
         return fetch.straight(self.thread)
+
+
+class _Nest(_Operands):
+    """One kernel on its way."""
+
+    # -- the kernel ----------------------------------------------------------------------------
+
+    def whole(self) -> Stmt:
+        """Return the launch."""
+        e, tile = self.e, self.tile
+        count: Expr = Const.of(1)
+        for axis in e.heads:
+            count = count * axis.extent
+        tiles = (e.rows + (tile.rows - 1)) // tile.rows
+        number = self.block // count
+        if self.ahead >= 0:  # those with the most to do first
+            number = tiles - 1 - number
+        body = self._body()
+        rest: Expr = self.block % count
+        for axis in reversed(e.heads):
+            at = rest % axis.extent if axis is not e.heads[0] else rest
+            body = lp.Let(self.heads[axis], at, body)
+            rest = rest // axis.extent
+        body = lp.Let(self.first, number * tile.rows, body)
+        r, c = self._of_thread()
+        body = lp.Let(self.r, r, lp.Let(self.c, c, body))
+        threads = For(self.thread, Const.of(tile.threads), "thread", body, "threadIdx.x")
+        return For(self.block, count * tiles, "thread", threads, "blockIdx.x")
+
+    def _body(self) -> Stmt:
+        e, tile = self.e, self.tile
+        key_fetch = self._key_fetch()
+        value_fetch = self._value_fetch()
+        tiles = (e.keys + (tile.keys - 1)) // tile.keys
+        if self.ahead >= 0:
+            seen = (self.first + (tile.rows - 1 + self.ahead)) // tile.keys + 1
+            tiles = ex.minimum(tiles, seen)
+        steps: list[Stmt] = [self._fill(self.most, _LOWEST), self._fill(self.weight, _NONE),
+                             self._fill(self.sums, _NONE)]  # fmt: skip
+        if key_fetch is not None:
+            start = substitute_start(key_fetch.take(self.thread), self._start, ZERO)
+            is_some = int_value(e.keys)
+            steps += [self._fetch_queries()]
+            steps += [start if is_some else If(e.keys > 0, start)]
+        steps += [loop(tiles, lambda t: self._tile_of(t, key_fetch, value_fetch), "tile")]
+        steps += [self._store()]
+        local = [self.scores, self.sums, self.most, self.weight, self.level, value_fetch.held]
+        shared = [self.others, self.weights, self.parts]
+        if key_fetch is not None:
+            local.append(key_fetch.held)
+            shared.append(self.queries)
+        return declared([*shared, *local], lp.seq(*steps))
+
+    def _fill(self, buffer: Buffer, value: Expr) -> Stmt:
+        size = int_value(buffer.shape[0]) or 0
+        return _unrolled(size, lambda i: put(buffer, (i,), value), "i")
 
     def _tile_of(self, tile: Expr, keys: _Fetch | None, values: _Fetch) -> Stmt:
         """Return what is done with one tile of keys."""
@@ -401,9 +409,6 @@ class _Nest:
             return put(self.parts, (self._part_of(i, self.c),), found[0])
 
         return _unrolled(tile.thread_rows, row, "i")
-
-    def _part_of(self, i: Expr, lane: Expr) -> Expr:
-        return self._row_of(i) * (self.tile.lanes + ROW_GAP) + lane
 
     def _over_parts(self, i: Expr, combine: Callable[[Expr, Expr], Expr], to: Buffer) -> Stmt:
         """Combine what the threads of a row share into `to[i]`."""
@@ -500,9 +505,6 @@ class _Nest:
             ))  # fmt: skip
 
         return loop(tile.lanes, lambda t: _unrolled(groups, lambda g: four(t, g), "g"), "t")
-
-    def _column(self, v: Expr, lane: Expr) -> Expr:
-        return v * (self.tile.lanes * self.lanes) + self.c * self.lanes + lane
 
     def _store(self) -> Stmt:
         """Add the sums of weights of all threads of a row; divide by them, and store."""
