@@ -142,8 +142,9 @@ def _share_next_filters(
 ) -> None:
     """Fetch the weights of the next filters evenly while those of these are multiplied.
 
-    A tile reads a row of weights for each filter, in turns. Rows of less than a page give the
-    machine's prefetchers too little time to find them, and weights come from memory once a run.
+    A tile reads a row of weights for each filter, a step of all before the next. Rows of less than
+    a page give the machine's prefetchers too little time to find them, and weights come from memory
+    once a run.
     """
     op = compute_of(sums)
     weights, [first, *taps] = op.input_tensors[-1], op.reduce_axis
