@@ -79,8 +79,8 @@ class Executable(Runnable):
             code = backend_of(self.target).load(self.objects.values())
             addresses = {k.name: code.address(k.name) for k in self.kernels}
             # One set of weights: copies take the place of what they were made from.
-            self.memory.constants.update(aligned_constants(self.memory.constants))
             share_huge_pages(self.memory.constants, self.module.main)
+            self.memory.constants.update(aligned_constants(self.memory.constants))
             self._executor = Executor.from_plan(
                 self.plan, self.memory.constants, addresses, keep_alive=code
             )

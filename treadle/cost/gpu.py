@@ -80,15 +80,20 @@ def product_cycles(
     wide = _WIDE if tile.thread_columns > tile.thread_rows else 1.0
 
     def step(blocks: int) -> float:
-        """Return the cycles of a step of so many blocks together."""
-        if not blocks:
-            return 0.0
-        return max(blocks * max(busy, loads) * wide * (1 + _FEW / (blocks * warps)), each)
+        return _cycles_together(blocks, max(busy, loads) * wide, warps, _FEW, each)
 
     held = max(1, min(gpu.blocks, gpu.registers // ((2 * each + 40) * tile.threads)))
     full, rest = divmod(-(-max(1, matrices) * tiles // gpu.multiprocessors), held)
     meetings = (full + (rest > 0)) * max(steps, 1) / DEVICE_STEPS * gpu.meeting_cycles
     return (full * step(held) + step(rest)) * max(steps, 1) + meetings
+
+
+def _cycles_together(blocks: int, busy: float, warps: float, few: int, alone: float) -> float:
+    """Return the cycles of a step of so many blocks on a multiprocessor.
+
+    Each keeps it `busy` so long, with `warps` of which `few` wait; none takes less than `alone`.
+    """
+    return max(blocks * busy * (1 + few / (blocks * warps)), alone) if blocks else 0.0
 
 
 def parted_cycles(
@@ -210,10 +215,7 @@ def attention_cycles_on_gpu(
     )
 
     def cycles(blocks: int) -> float:
-        """Return the cycles of a tile of keys of so many blocks together."""
-        if not blocks:
-            return 0.0
-        return max(blocks * max(issued, read) * (1 + _FEW_OF_ROWS / (blocks * warps)), alone)
+        return _cycles_together(blocks, max(issued, read), warps, _FEW_OF_ROWS, alone)
 
     held = _held(tile, depth, width, gpu)
     blocks = max(1, heads) * -(-(rows or 1024) // tile.rows)

@@ -32,12 +32,11 @@ from treadle.limits import ATTENTION_CALLS, LEAST_DEVICE_ROWS
 from treadle.ops.attention import attend
 from treadle.ops.elementwise import isnan, multiply, where
 from treadle.ops.indexing import gather
-from treadle.ops.lowered.staged import matmul_staged
 from treadle.ops.matmul import matmul
 from treadle.ops.movement import slice_
 from treadle.ops.norm import softmax
 from treadle.ops.reshaping import broadcast_to, reshape, transpose
-from treadle.optimize.attention_masks import keys_ahead
+from treadle.optimize.attention_masks import PRODUCTS, keys_ahead
 from treadle.optimize.movement_rules import reshaped, shape_of
 from treadle.optimize.outline import is_embedded, outline
 from treadle.optimize.reshape_rules import swapped_operand
@@ -47,10 +46,6 @@ from treadle.target.gpu_machine import Gpu
 
 _DTYPES = ("float32", "float64")
 
-_PRODUCTS = (matmul, matmul_staged)
-"""Both have the same operands and attributes; the second is what a GPU has in place of the first,
-but for small ones."""
-
 
 def fuse_attention(function: Function, target: Target) -> Function:
     """Return `function` with every attention that pays as one call of a function.
@@ -59,7 +54,7 @@ def fuse_attention(function: Function, target: Target) -> Function:
     """
     if target.family not in attend.schedule:
         return function
-    rule = Rule("attention", _PRODUCTS, lambda call, uses: _attention(call, uses, target))
+    rule = Rule("attention", PRODUCTS, lambda call, uses: _attention(call, uses, target))
     rewritten = apply_rules(function, [rule])
     return function if rewritten is function else _outlined(rewritten, target)
 
@@ -143,7 +138,7 @@ def _is_call(node: Node, operator: Operator[Any]) -> bool:
 
 
 def _is_product(node: Node) -> bool:
-    return any(_is_call(node, op) for op in _PRODUCTS)
+    return isinstance(node, Call) and node.op in PRODUCTS
 
 
 def _is_pointwise(node: Node) -> bool:

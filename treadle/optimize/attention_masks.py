@@ -15,6 +15,10 @@ from treadle.ops.elementwise import add, divide, multiply, where
 from treadle.ops.lowered.staged import matmul_staged
 from treadle.ops.matmul import matmul
 
+PRODUCTS = (matmul, matmul_staged)
+"""Both have the same operands and attributes; the second is what a GPU has in place of the first,
+but for small ones."""
+
 _VANISHING = -1e30
 """What is this low, or is added to a product of queries and keys, leaves no weight to a key next to
 any other."""
@@ -76,8 +80,7 @@ def _are_products(steps: Sequence[Call]) -> bool:
 
     A row of which all seen keys were low by another mask would share its weights with the others.
     """
-    products = (matmul, matmul_staged)
-    return all(s.op in products or (s.op in (multiply, divide) and _is_scaled(s)) for s in steps)
+    return all(s.op in PRODUCTS or (s.op in (multiply, divide) and _is_scaled(s)) for s in steps)
 
 
 def _is_scaled(step: Call) -> bool:

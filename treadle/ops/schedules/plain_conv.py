@@ -150,15 +150,12 @@ def _share_next_filters(
     weights, [first, *taps] = op.input_tensors[-1], op.reduce_axis
     channels, step_bytes = known(first), itemsize_of(sums) * max(1, prod(map(known, taps)))
     line = target.machine.line_bytes
-    fitting = [
-        n for n in range(1, max(1, line // step_bytes) + 1) if channels and channels % n == 0
-    ]
+    steps = max((n for n in range(1, line // step_bytes + 1) if channels % n == 0), default=1)
     is_short = row_bytes < target.machine.page_bytes and tile.filters > 1
-    if not is_short or not fitting or 2 * fitting[-1] * step_bytes < line:
-        return  # with parts of a line, each would be fetched again and again
-    steps = fitting[-1]
-    if channels == steps:
+    if not is_short or channels in (0, steps):
         return
+    if 2 * steps * step_bytes < line:
+        return  # with parts of a line, each would be fetched again and again
     size = (size_of(weights.shape) or 0) * itemsize_of(sums)
     if not knobs.flag("fetch_filters", default=size > target.l1_bytes):
         return
