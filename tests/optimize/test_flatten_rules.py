@@ -39,6 +39,9 @@ def _network() -> Function:
 
 CASES: dict[str, Callable[[], Function]] = {
     "flatten_product": lambda: function(matmul(x, constant(4, 5)), params=[x]),
+    "flatten_weights": lambda: function(
+        matmul(x, constant(1, 4, 5)), matmul(m, constant(1, 1, 4, 5)), params=[x, m]
+    ),
     "sink_reshape": lambda: function(
         relu(reshape(matmul(m, constant(4, 5)), shape=(2, 3, 5))), params=[m]
     ),
@@ -83,6 +86,10 @@ def _calls(f: Function) -> list[Call]:
 
 
 UNCHANGED: dict[str, Callable[[], Function]] = {
+    "several matrices of weights": lambda: function(matmul(x, constant(2, 4, 5)), params=[x]),
+    "a matrix that no weights are": lambda: function(
+        matmul(x, var("w", 1, 4, 5)), params=[x, var("w", 1, 4, 5)]
+    ),
     "another last axis": lambda: function(relu(reshape(relu(m), shape=(2, 12))), params=[m]),
     "an operand along another axis": lambda: function(
         add(reshape(relu(m), shape=(2, 3, 4)), column), params=[m, column]

@@ -3,7 +3,8 @@
 
 Below, R is a reshape that keeps the last axis, x' and y' are its operands.
 
-1. matmul(x, w), w a matrix, x with more than two axes -> R(matmul(x', w))
+1. matmul(x, w), w a matrix, x with more than two axes -> R(matmul(x', w)); a constant w whose axes
+   before the last two have one element each is a matrix
 2. an element-wise operator of R(x')      -> R(the operator of x')
 3. f(R(x'), y), y a value of the same shape, or one that is repeated along some of its axes
    -> R(f(x', y'))
@@ -43,6 +44,18 @@ def _flatten_product(call: Call, uses: Uses) -> Node | None:
         shape=tensor_type(call.type).shape,
         origin=call.origin,
     )
+
+
+def _flatten_weights(call: Call, uses: Uses) -> Node | None:
+    a, b = call.args
+    rows, weights = tensor_type(a.type), tensor_type(b.type)
+    if not isinstance(b, Constant) or rows.ndim < 2 or weights.ndim <= 2:
+        return None
+    *batch, k, n = weights.static_shape
+    if any(d != 1 for d in batch):
+        return None
+    made = matmul.call(call.attrs, (a, reshaped(b, (k, n), b.origin)), origin=call.origin)
+    return reshaped(made, tensor_type(call.type).shape, call.origin)
 
 
 def _unshaped(node: Node) -> Node | None:
@@ -142,6 +155,7 @@ def _pointwise() -> tuple[Operator[Any], ...]:
 
 RULES = (
     Rule("flatten_product", (matmul,), _flatten_product),
+    Rule("flatten_weights", (matmul,), _flatten_weights),
     Rule("sink_reshape", _pointwise(), _sink_reshape),
     Rule("sink_reshape_below_norm", (layer_norm, rms_norm), _sink_below_norm),
 )
