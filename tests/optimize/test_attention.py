@@ -119,6 +119,13 @@ def _channels_outside() -> Function:
     return function(matmul(c, transpose(weights, perm=(0, 2, 1))), params=[a, b, c])
 
 
+def _channels_outside_of_all() -> Function:
+    a, b, c = (var(n, 2, DEPTH, 24) for n in "abc")
+    weights = softmax(matmul(transpose(a, perm=(0, 2, 1)), b), axis=2)
+    context = matmul(weights, transpose(c, perm=(0, 2, 1)))
+    return function(transpose(context, perm=(0, 2, 1)), params=[a, b, c])
+
+
 def _merged_heads() -> Function:
     sides = [reshape(transpose(x, perm=(0, 2, 1, 3)), shape=(HEADS, -1, DEPTH)) for x in (q, k, v)]
     scores = matmul(sides[0], transpose(sides[1], perm=(0, 2, 1)))
@@ -173,6 +180,7 @@ CASES: dict[str, Callable[[], Function]] = {
     "shared keys": _shared_keys,
     "scaled on both sides": _scaled_on_both_sides,
     "channels outside": _channels_outside,
+    "channels outside of all": _channels_outside_of_all,
     "merged heads": _merged_heads,
     "one head": _one_head,
     "one query": _one_query,

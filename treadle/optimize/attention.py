@@ -88,7 +88,8 @@ def _attention(call: Call, uses: Uses, target: Target) -> Node | None:
     transposed_weights = swapped_operand(values)
     if transposed_weights is not None and uses.is_single(values):
         made = _attended(call, transposed_weights, _transposed(weights), uses, target)
-        return None if made is None else _transposed(made)
+        if made is not None:
+            return _transposed(made)
     return _attended(call, weights, values, uses, target)
 
 
