@@ -211,6 +211,9 @@ meanwhile."""
 FREE_GROWTH_BYTES = 512 << 10
 """Bytes by which the weights of any model may grow: few compared with a small one's images."""
 
+WORKERS_BYTES = 32 << 20
+"""Bytes of weights from which on they and idle compile workers are not in memory together."""
+
 MOVED_BYTES = 8 << 20
 """Small weights that are moved onto huge pages before the memory they lay in is given back."""
 

@@ -151,3 +151,7 @@ def test_deferred_constants_are_computed_when_asked_for_and_not_kept() -> None:
     del first
     np.testing.assert_array_equal(constant.value, [0, 1, 2])
     assert len(made) == 2
+    kept = compute()
+    constant.store(kept)
+    assert constant.value is kept
+    assert len(made) == 3

@@ -30,10 +30,12 @@ from treadle.build.records import Records
 from treadle.build.size_checks import SizeCheck, refuse_broken, size_checks
 from treadle.build.sizes import size_from_json
 from treadle.build.watch import overrides_watched, say_graph, say_kernel, say_stage
+from treadle.build.weights import constants_of, store_constants
 from treadle.errors import ConfigError, InternalError, UsageError
 from treadle.graph import nodes as g
 from treadle.graph.nodes import Function
 from treadle.graph.text import functions_of
+from treadle.limits import WORKERS_BYTES
 from treadle.optimize.equal_sizes import with_equal_sizes
 from treadle.optimize.index_checks import drop_index_checks
 from treadle.optimize.methods.method import Choices, MethodCall
@@ -41,6 +43,7 @@ from treadle.optimize.pipeline import optimize
 from treadle.settings import get, use
 from treadle.target.base import Target
 from treadle.target.parse import parse_target
+from treadle.target.worker_pool import pool
 from treadle.te.knobs import DEFAULTS
 
 if TYPE_CHECKING:
@@ -164,6 +167,8 @@ def built(fused: Fused, records: Records | None, report: Report) -> Executable:
         _configure(fused, records, report)
     with _Timer(report, "build"):
         _build(fused.kernels, report)
+    with _Timer(report, "weights"):
+        _store_weights(fused.main)
     with _Timer(report, "plan"):
         plan = _plan(fused)
     report.notes += _stack_notes(fused)
@@ -324,6 +329,13 @@ def _configure(fused: Fused, records: Records, report: Report) -> None:
                 f"default: {error.problem}"
             )
     report.coverage = coverage_of(fused.kernels, records, fused.method_calls)
+
+
+def _store_weights(main: Function) -> None:
+    """Store the weights; large ones and idle compile workers are not in memory together."""
+    if sum(c.type.nbytes for c in constants_of(main)) > WORKERS_BYTES:
+        pool().end_idle()
+    store_constants(main)
 
 
 def _plan(fused: Fused) -> MemoryPlan:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from treadle.graph.nodes import Constant, DeferredConstant, Function, topological
+from treadle.graph.nodes import Constant, Function, topological
 from treadle.graph.text import functions_of
 from treadle.limits import MOVED_BYTES
 from treadle.runtime.array import empty_numpy
@@ -39,7 +39,7 @@ def _holders(main: Function) -> dict[int, list[Constant]]:
     found: dict[int, list[Constant]] = {}
     for function in functions_of(main):
         for node in topological([function.body]):
-            if isinstance(node, Constant) and not isinstance(node, DeferredConstant):
+            if isinstance(node, Constant):
                 found.setdefault(id(node.value), []).append(node)
     return found
 
@@ -73,7 +73,7 @@ def _move(
         copy = memory[start : start + value.nbytes].view(value.dtype).reshape(value.shape)
         np.copyto(copy, value)
         for node in holders.get(id(value), ()):
-            node.value = copy
+            node.store(copy)
         constants[name] = copy
         left.append(value)
         start += size

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What fast algorithms cost in weights."""
+"""Weights of a compiled model: stored as kernels read them, and what fast algorithms add to them."""
 
 from __future__ import annotations
 
@@ -7,15 +7,40 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from treadle.graph import nodes as g
+from treadle.graph.arrays import LARGE, in_place
 from treadle.graph.nodes import Function
 from treadle.graph.text import functions_of
 from treadle.graph.types import tensor_type
 from treadle.ops.lowered.conv_strassen import conv2d_strassen_nchwc
 from treadle.ops.lowered.conv_winograd import WinogradAttrs
 from treadle.ops.lowered.matmul_strassen import LEFT, dense_strassen
+from treadle.runtime.array import is_ready
+from treadle.runtime.pages import release_pages
 
 _STRASSEN = Fraction(4, len(LEFT))  # four blocks become seven sums
 _TAPS = 9
+
+
+def store_constants(main: Function) -> None:
+    """Store the constants of a function as kernels read them: row-major, large ones aligned.
+
+    Until then a transposed, sliced or packed weight is a view of the model's, which takes no memory.
+    What lies in a model's file anywhere is copied here, not by the first run. The nodes stay.
+    """
+    for constant in constants_of(main):
+        given = constant.value
+        is_deferred = isinstance(constant, g.DeferredConstant)
+        if given.flags.c_contiguous and not is_deferred:
+            if given.nbytes < LARGE or is_ready(given):
+                continue
+        constant.store(in_place(given))
+        release_pages(given)
+
+
+def constants_of(main: Function) -> list[g.Constant]:
+    """Return the constants of a function and of those it calls, each once."""
+    nodes = (n for f in functions_of(main) for n in g.topological([f.body]))
+    return list(dict.fromkeys(n for n in nodes if isinstance(n, g.Constant)))
 
 
 def added_weight_bytes(main: Function) -> int:

@@ -47,6 +47,10 @@ class Constant:
         array = row_major(np.asarray(value, dtype=dt.to_numpy(dtype) if dtype else None))
         return Constant(array, TensorType(array.shape, dt.from_numpy(array.dtype)), origin)
 
+    def store(self, value: np.ndarray) -> None:
+        """Hold `value`, an equal array that lies elsewhere, in place of the array held so far."""
+        self.value = value
+
 
 class DeferredConstant(Constant):
     """A constant computed from others each time its value is asked for.
@@ -73,6 +77,11 @@ class DeferredConstant(Constant):
             known = self._compute()
             self._last = weakref.ref(known)
         return known
+
+    def store(self, value: np.ndarray) -> None:
+        """Hold `value`; nothing is computed any more."""
+        self._compute = lambda: value
+        self._last = weakref.ref(value)
 
 
 @dataclass(slots=True, eq=False)

@@ -11,11 +11,10 @@ import numpy as np
 from treadle import dtype as dt
 from treadle.errors import InternalError, ModelError
 from treadle.expr.nodes import int_value
-from treadle.graph.arrays import LARGE, in_place
+from treadle.graph.arrays import in_place
 from treadle.graph.nodes import (
     Call,
     Constant,
-    DeferredConstant,
     Function,
     Node,
     Tuple,
@@ -31,7 +30,6 @@ from treadle.limits import (
     FOLDED_FLOPS,
     KEPT_BYTES,
 )
-from treadle.runtime.array import is_ready
 from treadle.runtime.pages import release_pages
 
 
@@ -128,31 +126,6 @@ def fold_constants(function: Function) -> Function:
     """Return `function` with every call of constants replaced by its value."""
     folder = ConstantFolder()
     return rewrite(function, lambda n: folder(n) if isinstance(n, Call) else None)
-
-
-def store_constants(function: Function) -> Function:
-    """Return `function` with all constants as kernels read them: row-major, large ones aligned.
-
-    Folding leaves a transposed or sliced weight as a view, which costs nothing; where it is packed
-    into another layout later, it is copied once instead of twice. What lies in a model's file
-    anywhere is copied here, not by the first run.
-    """
-
-    def store(node: Node) -> Node | None:
-        if not isinstance(node, Constant):
-            return None
-        given = value = node.value
-        if isinstance(node, DeferredConstant):
-            value = in_place(value)
-        elif value.flags.c_contiguous:
-            if value.nbytes < LARGE or is_ready(value):
-                return None
-            value = in_place(value)
-        stored = Constant.of(value, origin=node.origin)
-        release_pages(given)
-        return stored
-
-    return rewrite(function, store)
 
 
 def merge_equal(function: Function) -> Function:

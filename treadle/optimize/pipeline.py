@@ -12,7 +12,7 @@ from treadle.graph.parse import parse
 from treadle.graph.text import function_text, functions_of, listed_constants
 from treadle.optimize.attention import fuse_attention
 from treadle.optimize.canonicalize import canonicalize, expand_tuples
-from treadle.optimize.fold import fold_empty, store_constants
+from treadle.optimize.fold import fold_empty
 from treadle.optimize.fuse import fuse
 from treadle.optimize.halves import compute_halves_wide
 from treadle.optimize.layout import choose_layouts
@@ -59,8 +59,6 @@ def graph_pipeline(
             ("canonicalize", canonicalize),
             # Before fusion, which takes products and softmaxes for kernels of their own.
             ("fuse_attention", lambda f: fuse_attention(f, target)),
-            # Once, after everything that moves weights around.
-            ("store_constants", store_constants),
             # Last: it hides operators inside functions. A producer writes into a padded buffer.
             ("fuse", lambda f: fuse(f, fuse_pad=True)),
         ]

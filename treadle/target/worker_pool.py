@@ -161,6 +161,14 @@ class Pool:
                 worker.stop(kill=worker not in self.idle)
             self.idle, self.all = [], set()
 
+    def end_idle(self) -> None:
+        """End the workers without a job; the next run starts fresh ones."""
+        with self._lock:
+            for worker in self.idle:
+                self.all.discard(worker)
+                worker.stop(kill=True)
+            self.idle.clear()
+
     def take(self) -> Worker:
         """Return a worker that lives and has nothing to do."""
         with self._lock:
