@@ -73,7 +73,7 @@ def test_the_executor_reads_weights_where_the_graph_holds_them(kind: str) -> Non
 @pytest.mark.parametrize("kind", ["convolution", "product"])
 def test_packed_weights_take_no_memory_until_the_kernels_are_compiled(kind: str) -> None:
     body, x = convolution(64, 16) if kind == "convolution" else product(256)
-    given = [n for n in g.topological([body]) if isinstance(n, Constant)][0].value
+    given = next(n for n in g.topological([body]) if isinstance(n, Constant)).value
     module = Module(Function((x,), body, "main"), ("y",))
     fused = fused_model(module, target=TARGET, winograd=False)
     (packed,) = (c for c in constants_of(fused.main) if c.value.nbytes >= LARGE)

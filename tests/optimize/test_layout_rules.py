@@ -50,6 +50,14 @@ def test_tokens_are_packed_in_one_turn() -> None:
     assert settled(pack_nchwc(image, block=8), x=x) == ["reshape", "transpose"]
 
 
+def test_tokens_of_one_image_are_packed_in_one_turn() -> None:
+    x = var("x", 3, 4, 16)
+    image = reshape(transpose(x, perm=(2, 0, 1)), shape=(1, 16, 3, 4))
+    assert settled(pack_nchwc(image, block=8), x=x) == ["reshape", "transpose"]
+    turned = reshape(transpose(x, perm=(2, 1, 0)), shape=(1, 16, 4, 3))
+    assert "pack_nchwc" in settled(pack_nchwc(turned, block=8), x=x)
+
+
 @pytest.mark.parametrize("image", [(3, 4), (2, 3, 4)])
 def test_images_with_channels_last_are_packed_in_one_turn(image: tuple[int, ...]) -> None:
     x = var("x", 2, *image, 16)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weights of a compiled model: stored as kernels read them, and what fast algorithms add to them."""
+"""Weights of a compiled model: how they are stored, and what fast algorithms add to them."""
 
 from __future__ import annotations
 
@@ -24,15 +24,14 @@ _TAPS = 9
 def store_constants(main: Function) -> None:
     """Store the constants of a function as kernels read them: row-major, large ones aligned.
 
-    Until then a transposed, sliced or packed weight is a view of the model's, which takes no memory.
+    Until then a transposed, sliced or packed weight is a view of the model's, and takes no memory.
     What lies in a model's file anywhere is copied here, not by the first run. The nodes stay.
     """
     for constant in constants_of(main):
         given = constant.value
-        is_deferred = isinstance(constant, g.DeferredConstant)
-        if given.flags.c_contiguous and not is_deferred:
-            if given.nbytes < LARGE or is_ready(given):
-                continue
+        is_kept = given.flags.c_contiguous and not isinstance(constant, g.DeferredConstant)
+        if is_kept and (given.nbytes < LARGE or is_ready(given)):
+            continue
         constant.store(in_place(given))
         release_pages(given)
 

@@ -52,9 +52,21 @@ def _below_reshape(node: Node) -> Call | None:
     return source if keeps else None
 
 
-def _is_channels_to_front(call: Call) -> bool:
-    perm = list(attrs_of(call).perm)
-    return perm == [0, len(perm) - 1, *range(1, len(perm) - 1)]
+def _channels_to_front(image: Node) -> Call | None:
+    """Return the transpose that takes the channels of an image from the end, below a reshape.
+
+    Of one image the transposed value may have no axis for the images.
+    """
+    moved = _below_reshape(image)
+    if moved is not None and moved.op is transpose:
+        perm = list(attrs_of(moved).perm)
+        return moved if perm == [0, len(perm) - 1, *range(1, len(perm) - 1)] else None
+    source = image.args[0] if isinstance(image, Call) and image.op is reshape else None
+    if not isinstance(source, Call) or source.op is not transpose:
+        return None
+    perm, (n, channels, *_) = list(attrs_of(source).perm), shape_of(image)
+    is_one = same_dim(n, 1) and same_dim(shape_of(source)[0], channels)
+    return source if is_one and perm == [len(perm) - 1, *range(len(perm) - 1)] else None
 
 
 def _is_channels_to_end(call: Call) -> bool:
@@ -63,10 +75,10 @@ def _is_channels_to_end(call: Call) -> bool:
 
 
 def _pack_from_end(call: Call, uses: Uses) -> Node | None:
-    moved = _below_reshape(call.args[0])
-    if moved is None or moved.op is not transpose or not _is_channels_to_front(moved):
-        return None
     n, channels, *image = shape_of(call.args[0])
+    moved = _channels_to_front(call.args[0])
+    if moved is None:
+        return None
     block = attrs_of(call).block
     if not isinstance(channels, int) or channels % block:
         return None

@@ -20,6 +20,7 @@ from treadle.optimize.methods.method import NO_CHOICES, Choices
 from treadle.optimize.quantised import multiply_quantised
 from treadle.optimize.resizes import convolve_before_resizing
 from treadle.optimize.subnormals import keep_sums_normal
+from treadle.optimize.tokens import convolve_tokens
 from treadle.optimize.verify import verify
 from treadle.passes import Pipeline, pipeline
 from treadle.target.base import Target
@@ -53,6 +54,8 @@ def graph_pipeline(
             ("convolve_before_resizing", convolve_before_resizing),
             # After all that scales weights, before they are packed and transformed.
             ("keep_sums_normal", keep_sums_normal),
+            # After all that moves transposes.
+            ("convolve_tokens", lambda f: convolve_tokens(f, target)),
             # Before fusion: the packing of weights and the padding it makes take part in it.
             ("choose_layouts", lambda f: choose_layouts(f, target, choices)),
             # What the layouts left next to each other: transforms that cancel, dead constants.
