@@ -353,18 +353,25 @@ class _Planner:
         whole = self._add(Value(tensor_type(node.type), "arena"), (node, 0))
         offset = 0
         for part in parts:
-            owner, _ = part.place()
-            free = owner is part and part.kind == "arena"
-            if free and owner is not whole and not self._is_result(part):
-                part.root, part.offset = whole, offset
+            owner, at = part.place()
+            if owner is not whole and self._may_be_part(part, owner, at):
+                owner.root, owner.offset = whole, offset
             else:
                 view = Value(part.type, "arena", root=whole, offset=offset)
                 self._add(view)
                 self.plan.steps.append(Step("", (part,), (view,), node.origin, kind="copy"))
             offset += part.nbytes
 
-    def _is_result(self, value: Value) -> bool:
-        return any(self.values.get((r, 0)) is value for r in self.results)
+    def _may_be_part(self, part: Value, owner: Value, at: int) -> bool:
+        """True where a part, or the value that it is another shape of, can lie inside another."""
+        if owner.kind != "arena" or self._is_result(owner):
+            return False
+        is_view = owner.is_static and part.is_static and not at and owner.nbytes == part.nbytes
+        return owner is part or is_view
+
+    def _is_result(self, owner: Value) -> bool:
+        found = (self.values.get((r, 0)) for r in self.results)
+        return any(v is not None and v.place()[0] is owner for v in found)
 
     def _outputs(self) -> None:
         results = g.outputs_of(self.main.body)

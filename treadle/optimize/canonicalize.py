@@ -21,6 +21,7 @@ from treadle.optimize import (
     recognise,
     reshape_rules,
 )
+from treadle.optimize.concat_runs import share_runs
 from treadle.optimize.fold import ConstantFolder, merge_equal
 from treadle.optimize.rule import Rule, apply_rules
 
@@ -46,7 +47,7 @@ def canonicalize(function: Function) -> Function:
     """
     folder = ConstantFolder()
     settled = apply_rules(function, RULES, folder)
-    return merge_equal(apply_rules(settled, (*batch_norm.EXPANSION, *RULES), folder))
+    return share_runs(merge_equal(apply_rules(settled, (*batch_norm.EXPANSION, *RULES), folder)))
 
 
 def expand_tuples(function: Function) -> Function:
