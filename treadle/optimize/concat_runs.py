@@ -3,8 +3,8 @@
 
     concat(a, b), concat(a, b, c)  ->  p = concat(a, b), concat(p, c)
 
-Every layer of a DenseNet reads all earlier ones. A value is written where one concatenation holds it
-and copied into all others; a concatenation is a part of the next one, with all that it holds.
+Every layer of a DenseNet reads all earlier ones. A value is written where one concatenation holds
+it and copied into all others; a concatenation is a part of the next one, with all that it holds.
 """
 
 from __future__ import annotations
