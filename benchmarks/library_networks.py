@@ -9,7 +9,7 @@ Needs torch and transformers. They are made from configurations: nothing is down
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -17,10 +17,14 @@ from torch import Tensor, nn
 from benchmarks.task_networks import Network, export_named
 
 Library = Any  # transformers, which has no types
+Sizes: TypeAlias = dict[str, Any]  # what its configurations take
+
+
+_RESULTS = ("logits", "predicted_depth", "reconstruction", "last_hidden_state")
 
 
 class First(nn.Module):
-    """A network of the package that gives one tensor: its hidden states, or its logits."""
+    """A network of the package that gives one tensor: what its head makes, or its hidden states."""
 
     def __init__(self, body: nn.Module) -> None:
         super().__init__()
@@ -29,7 +33,8 @@ class First(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return what the network makes of ids, images or sound."""
         made = self.body(x)
-        return made.logits if "logits" in made else made.last_hidden_state
+        found: Tensor = next(made[name] for name in _RESULTS if name in made)
+        return found
 
 
 def _bert(library: Library) -> nn.Module:
@@ -126,6 +131,24 @@ def _yolos(library: Library) -> nn.Module:
     return First(library.YolosModel(config))
 
 
+_SMALL: Sizes = {
+    "hidden_size": 384, "num_hidden_layers": 4, "num_attention_heads": 6, "intermediate_size": 1536
+}  # fmt: skip
+_WORDS: Sizes = {"vocab_size": 8000, "use_cache": False}
+
+
+def _of(
+    family: str, sizes: Sizes = _SMALL, head: str = "Model", **more: object
+) -> Callable[[Library], nn.Module]:
+    """Return what makes the network of a family with the sizes of its configuration."""
+
+    def build(library: Library) -> nn.Module:
+        config = getattr(library, f"{family}Config")(**sizes, **more)
+        return First(getattr(library, f"{family}{head}")(config))
+
+    return build
+
+
 def _ids(words: int, batch: int = 1) -> Callable[[], tuple[Tensor, ...]]:
     return lambda: (torch.randint(0, 1000, (batch, words)),)
 
@@ -134,7 +157,10 @@ def _noise(*shape: int) -> Callable[[], tuple[Tensor, ...]]:
     return lambda: (torch.randn(*shape),)
 
 
-BUILDERS: dict[str, tuple[Callable[[Library], nn.Module], Callable[[], tuple[Tensor, ...]]]] = {
+Builder: TypeAlias = Callable[[Library], nn.Module]
+Builders: TypeAlias = dict[str, tuple[Builder, Callable[[], tuple[Tensor, ...]]]]
+
+BUILDERS: Builders = {
     "bert4_512": (_bert, _ids(512)),
     "bert4_b8": (_bert, _ids(64, 8)),
     "clip_text": (_clip_text, _ids(77)),
@@ -155,6 +181,92 @@ BUILDERS: dict[str, tuple[Callable[[Library], nn.Module], Callable[[], tuple[Ten
 }
 """By name, what makes the module of the package and what makes its inputs."""
 
+CONFIGURED: Builders = {
+    "squeezebert_128": (_of("SqueezeBert", {}, num_hidden_layers=6), _ids(128)),
+    "convbert_128": (_of("ConvBert", {}, num_hidden_layers=4), _ids(128)),
+    "xlnet_128": (
+        _of("XLNet", {}, d_model=512, n_layer=6, n_head=8, d_inner=2048, vocab_size=8000),
+        _ids(128),
+    ),
+    "bloom_64": (_of("Bloom", _WORDS, hidden_size=512, n_layer=6, n_head=8), _ids(64)),
+    "gemma2_64": (
+        _of(
+            "Gemma2", _WORDS, hidden_size=640, intermediate_size=1728, num_hidden_layers=4,
+            num_attention_heads=8, num_key_value_heads=4, head_dim=80, attn_implementation="eager",
+        ),
+        _ids(64),
+    ),
+    "phi_64": (
+        _of(
+            "Phi", _WORDS, hidden_size=512, intermediate_size=2048, num_hidden_layers=6,
+            num_attention_heads=8,
+        ),
+        _ids(64),
+    ),
+    "wavlm_1s": (_of("WavLM"), _noise(1, 16000)),
+    "ast_128": (_of("AST", max_length=256), _noise(1, 256, 128)),
+    "siglip_small": (
+        _of("SiglipVision", _SMALL | {"num_hidden_layers": 6}), _noise(1, 3, 224, 224)
+    ),
+    "mamba_32": (_of("Mamba", _WORDS, hidden_size=384, num_hidden_layers=6), _ids(32)),
+    "fnet_128": (_of("FNet", {}, num_hidden_layers=4), _ids(128)),
+    "distilbert_384": (_of("DistilBert", {}, n_layers=3), _ids(384)),
+    "mpnet_128": (_of("MPNet", vocab_size=8000), _ids(128)),
+    "roformer_128": (_of("RoFormer", vocab_size=8000), _ids(128)),
+    "canine_256": (_of("Canine"), _ids(256)),
+    "falcon_64": (
+        _of("Falcon", _WORDS, hidden_size=512, num_hidden_layers=4, num_attention_heads=8), _ids(64)
+    ),
+    "olmo2_64": (
+        _of(
+            "Olmo2", _WORDS, hidden_size=512, num_hidden_layers=4, num_attention_heads=8,
+            intermediate_size=1376, pad_token_id=0,
+        ),
+        _ids(64),
+    ),
+    "mpt_64": (_of("Mpt", _WORDS, d_model=512, n_layers=4, n_heads=8), _ids(64)),
+    "qwen3_64": (
+        _of(
+            "Qwen3", _WORDS, hidden_size=512, intermediate_size=1376, num_hidden_layers=4,
+            num_attention_heads=8, num_key_value_heads=4, head_dim=64,
+        ),
+        _ids(64),
+    ),
+    "hubert_1s": (_of("Hubert"), _noise(1, 16000)),
+    "vitdet": (
+        _of(
+            "VitDet", {}, hidden_size=384, num_hidden_layers=4, num_attention_heads=6,
+            image_size=224, use_relative_position_embeddings=True, window_block_indices=[0, 2],
+            window_size=7,
+        ),
+        _noise(1, 3, 224, 224),
+    ),
+    "dpt_small": (
+        _of(
+            "DPT", head="ForDepthEstimation", image_size=224, backbone_out_indices=[0, 1, 2, 3],
+            neck_hidden_sizes=[48, 96, 192, 384], fusion_hidden_size=128,
+        ),
+        _noise(1, 3, 224, 224),
+    ),
+    "glpn": (_of("GLPN", {}, "ForDepthEstimation", depths=[1] * 4), _noise(1, 3, 224, 224)),
+    "swin2sr": (
+        _of(
+            "Swin2SR", {}, "ForImageSuperResolution", embed_dim=60, depths=[2, 2], num_heads=[6, 6]
+        ),
+        _noise(1, 3, 64, 64),
+    ),
+    "timesformer": (_of("Timesformer", num_frames=4), _noise(1, 4, 3, 224, 224)),
+    "patchtst": (
+        _of(
+            "PatchTST", {}, num_input_channels=7, context_length=336, patch_length=16,
+            patch_stride=8, d_model=128, num_hidden_layers=3,
+        ),
+        _noise(1, 336, 7),
+    ),
+    "rwkv": (_of("Rwkv", _WORDS, hidden_size=256, num_hidden_layers=3), _ids(16)),
+}  # fmt: skip
+"""The same, each made from a configuration alone."""
+
 
 def networks() -> dict[str, Network]:
     """Return the networks, made from the package when they are asked for."""
@@ -167,7 +279,9 @@ def networks() -> dict[str, Network]:
 
         return make
 
-    return {name: (maker(build), inputs) for name, (build, inputs) in BUILDERS.items()}
+    return {
+        name: (maker(build), inputs) for name, (build, inputs) in (BUILDERS | CONFIGURED).items()
+    }
 
 
 if __name__ == "__main__":

@@ -43,6 +43,15 @@ LAST_NAMES = (
     "swinv2_tiny_window8_256", "tf_efficientnetv2_b0", "tiny_vit_5m_224", "tinynet_a",
 )  # fmt: skip
 """Tried when nothing of the others was left to mend."""
+NEWEST_NAMES = (
+    "convformer_s18", "convnext_atto", "cs3darknet_m", "densenetblur121d", "ecaresnet26t",
+    "edgenext_xx_small", "efficientnet_b1", "efficientnet_es", "fbnetv3_b", "gcresnext26ts",
+    "ghostnet_100", "gmlp_s16_224", "hardcorenas_a", "hgnet_tiny", "lcnetv2_base",
+    "legacy_seresnet18", "levit_128s", "mobilenetv1_100", "mobilenetv3_small_100", "pvt_v2_b0",
+    "regnetv_040", "repvit_m0_9", "resnet34", "resnetrs50", "vit_small_patch32_224",
+    "vit_small_r26_s32_224", "vit_tiny_patch16_224",
+)  # fmt: skip
+"""And when nothing of those was."""
 
 
 def seeded(name: str) -> tuple[nn.Module, tuple[Tensor, ...]]:
@@ -61,7 +70,9 @@ def main() -> int:
     parser.add_argument("--out", type=Path, required=True, metavar="DIR")
     parser.add_argument("names", nargs="*", metavar="name", help="of timm (default: all here)")
     options = parser.parse_args()
-    return export_each(options.names or (*NAMES, *MORE_NAMES, *LAST_NAMES), options.out, seeded)
+    return export_each(
+        options.names or (*NAMES, *MORE_NAMES, *LAST_NAMES, *NEWEST_NAMES), options.out, seeded
+    )
 
 
 if __name__ == "__main__":

@@ -73,6 +73,26 @@ def test_blocks_become_tokens_in_one_turn() -> None:
     assert made == ["transpose", "reshape"]
 
 
+def test_axes_of_one_element_may_stand_anywhere() -> None:
+    """As heads that are one."""
+    x = var("x", 1, 1, 12, 16)
+    image = reshape(transpose(x, perm=(0, 1, 3, 2)), shape=(1, 16, 3, 4))
+    assert settled(pack_nchwc(image, block=8), x=x) == ["reshape", "transpose"]
+    y = var("y", 1, 3, 4, 5, 8)
+    tokens = reshape(unpack_nchwc(y, channels=24), shape=(1, 1, 24, 20))
+    made = settled(transpose(tokens, perm=(0, 1, 3, 2)), x=y)
+    assert made == ["transpose", "reshape"]
+
+
+@pytest.mark.parametrize("shape", [(2, 12, 4), (1, 8, 4, 3), (8, 3, 4)])
+def test_what_only_looks_like_channels_stays(shape: tuple[int, ...]) -> None:
+    """Several images, a channel axis that is cut, and channels that are already in front."""
+    x, last = var("x", *shape), len(shape) - 1
+    swapped = transpose(x, perm=(*range(last - 1), last, last - 1))
+    image = reshape(swapped, shape=(1, 8, 3, 4))
+    assert "pack_nchwc" in settled(pack_nchwc(image, block=8), x=x)
+
+
 def test_blocks_become_an_image_with_channels_last() -> None:
     x = var("x", 1, 2, 4, 5, 8)
     made = settled(transpose(unpack_nchwc(x, channels=16), perm=(0, 2, 3, 1)), x=x)

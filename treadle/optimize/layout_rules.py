@@ -40,47 +40,38 @@ def _unpack_of_pack(call: Call, uses: Uses) -> Node | None:
     return packed.args[0] if packed.args[0].type == call.type else None
 
 
-def _below_reshape(node: Node) -> Call | None:
-    """Return the call that an image comes from: itself, or below a reshape of the image alone."""
-    if not isinstance(node, Call) or node.op is not reshape:
-        return node if isinstance(node, Call) else None
-    source, after = node.args[0], shape_of(node)
-    before = shape_of(source)
-    if not isinstance(source, Call) or len(before) < 3 or len(after) < 3:
-        return None
-    keeps = all(same_dim(a, b) for a, b in zip(before[:2], after[:2], strict=True))
-    return source if keeps else None
+def _below_reshape(node: Node) -> Node:
+    return node.args[0] if isinstance(node, Call) and node.op is reshape else node
 
 
-def _channels_to_front(image: Node) -> Call | None:
-    """Return the transpose that takes the channels of an image from the end, below a reshape.
+def _turns_channels(move: Call, image: Node, *, to_front: bool) -> bool:
+    """True for a transpose that only takes the channels of an image from the end, or brings them.
 
-    Of one image the transposed value may have no axis for the images.
+    The image is [n, channels, ...]; where n is 1 what is moved may lack its axis, and axes of one
+    element may stand anywhere.
     """
-    moved = _below_reshape(image)
-    if moved is not None and moved.op is transpose:
-        perm = list(attrs_of(moved).perm)
-        return moved if perm == [0, len(perm) - 1, *range(1, len(perm) - 1)] else None
-    source = image.args[0] if isinstance(image, Call) and image.op is reshape else None
-    if not isinstance(source, Call) or source.op is not transpose:
-        return None
-    perm, (n, channels, *_) = list(attrs_of(source).perm), shape_of(image)
-    is_one = same_dim(n, 1) and same_dim(shape_of(source)[0], channels)
-    return source if is_one and perm == [len(perm) - 1, *range(len(perm) - 1)] else None
-
-
-def _is_channels_to_end(call: Call) -> bool:
-    perm = list(attrs_of(call).perm)
-    return perm == [0, *range(2, len(perm)), 1]
+    n, channels, *_ = shape_of(image)
+    given = shape_of(move.args[0])
+    axes = [k for k in attrs_of(move).perm if not same_dim(given[k], 1)]
+    lead = axes[: int(not same_dim(n, 1))]
+    moved = axes[len(lead) :]
+    if not moved:
+        return False
+    channel, others = (moved[0], moved[1:]) if to_front else (moved[-1], moved[:-1])
+    before = [*lead, *others, channel] if to_front else [*lead, channel, *others]
+    sizes = [given[k] for k in (*lead, channel)]
+    wanted = [n, channels] if lead else [channels]
+    return before == sorted(axes) and all(map(same_dim, sizes, wanted))
 
 
 def _pack_from_end(call: Call, uses: Uses) -> Node | None:
     n, channels, *image = shape_of(call.args[0])
-    moved = _channels_to_front(call.args[0])
-    if moved is None:
-        return None
-    block = attrs_of(call).block
+    block, moved = attrs_of(call).block, _below_reshape(call.args[0])
     if not isinstance(channels, int) or channels % block:
+        return None
+    if not isinstance(moved, Call) or moved.op is not transpose:
+        return None
+    if not _turns_channels(moved, call.args[0], to_front=True):
         return None
     shape: tuple[Dim, ...] = (n, *image, channels // block, block)
     cut = reshape(moved.args[0], shape=shape, origin=call.origin)
@@ -90,7 +81,9 @@ def _pack_from_end(call: Call, uses: Uses) -> Node | None:
 
 def _unpack_to_end(call: Call, uses: Uses) -> Node | None:
     unpacked = _below_reshape(call.args[0])
-    if unpacked is None or unpacked.op is not unpack_nchwc or not _is_channels_to_end(call):
+    if not isinstance(unpacked, Call) or unpacked.op is not unpack_nchwc:
+        return None
+    if not _turns_channels(call, unpacked, to_front=False):
         return None
     blocked = unpacked.args[0]
     shape = shape_of(blocked)
