@@ -187,6 +187,13 @@ SUM_ELEMENTS = 512
 TYPICAL_ROWS = 256
 """Rows or columns of a product for which a run decides them."""
 
+REDUCED_CHANNELS = 1024
+"""Channels from which on a convolution may be a sum of convolutions of some of them: the sums of a
+part are written, and read again by the next."""
+
+REDUCED_POSITIONS = 128
+"""Positions of a result from which on weights are read by so many tiles that it pays."""
+
 # ---- memory of a compilation ---------------------------------------------------------------------
 
 FOLDED_BYTES = 64 << 20

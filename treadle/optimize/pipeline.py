@@ -18,6 +18,7 @@ from treadle.optimize.halves import compute_halves_wide
 from treadle.optimize.layout import choose_layouts
 from treadle.optimize.methods.method import NO_CHOICES, Choices
 from treadle.optimize.quantised import multiply_quantised
+from treadle.optimize.reductions import split_reductions
 from treadle.optimize.resizes import convolve_before_resizing
 from treadle.optimize.subnormals import keep_sums_normal
 from treadle.optimize.tokens import convolve_tokens
@@ -54,6 +55,7 @@ def graph_pipeline(
             ("convolve_before_resizing", convolve_before_resizing),
             # After all that scales weights, before they are packed and transformed.
             ("keep_sums_normal", keep_sums_normal),
+            ("split_reductions", lambda f: split_reductions(f, target)),
             # After all that moves transposes.
             ("convolve_tokens", lambda f: convolve_tokens(f, target)),
             # Before fusion: the packing of weights and the padding it makes take part in it.
