@@ -21,6 +21,7 @@ from treadle.target.parse import parse_target
 
 CPU = "llvm -mtriple=x86_64-linux-gnu -mcpu=haswell -num-cores=1"
 SMALL = parse_target(f"{CPU} -caches=32K,64K,2M")  # holds 16 filters of 1024 channels, 1x1
+HOST = parse_target("llvm -caches=32K,64K,2M")
 LARGE = parse_target(f"{CPU} -caches=32K,4M,32M")
 
 
@@ -101,9 +102,7 @@ def test_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """The sum is in the kernel of the last part."""
     monkeypatch.setattr(reductions, "REDUCED_CHANNELS", 64)
     before, _ = made(256, kernel=3)
-    # What one target holds another compiles for the host: 128 filters' rows of 3x3 taps.
-    host = parse_target("llvm -caches=32K,64K,2M")
-    compiled = treadle.compile(Module(before, ("y",)), target=host)
+    compiled = treadle.compile(Module(before, ("y",)), target=HOST)
     summed = [k for k in compiled.kernels if "conv" in k.name and "add" in k.name]
     assert summed
     given = {"x": np.random.default_rng(0).standard_normal((1, 256, 12, 12)).astype(np.float32)}
@@ -116,9 +115,7 @@ def test_a_whole_network_keeps_its_results() -> None:
     x = var("x", 1, 1152, 12, 12)
     first: Node = relu(conv(x, constant(1152, 1152, 1, 1)))
     before = function(conv(first, constant(16, 1152, 1, 1, key="last")), params=[x])
-    compiled = treadle.compile(
-        Module(before, ("y",)), target=parse_target("llvm -caches=32K,64K,2M")
-    )
+    compiled = treadle.compile(Module(before, ("y",)), target=HOST)
     given = {"x": np.random.default_rng(1).standard_normal((1, 1152, 12, 12)).astype(np.float32)}
     (found,) = compiled.run(given)
     (wanted,) = run(before, given)
