@@ -213,6 +213,10 @@ CONFIGURED: Builders = {
     "distilbert_384": (_of("DistilBert", {}, n_layers=3), _ids(384)),
     "mpnet_128": (_of("MPNet", vocab_size=8000), _ids(128)),
     "roformer_128": (_of("RoFormer", vocab_size=8000), _ids(128)),
+    "esm_128": (
+        _of("Esm", vocab_size=33, pad_token_id=1, mask_token_id=32),
+        lambda: (torch.randint(4, 30, (1, 128)),),
+    ),
     "canine_256": (_of("Canine"), _ids(256)),
     "falcon_64": (
         _of("Falcon", _WORDS, hidden_size=512, num_hidden_layers=4, num_attention_heads=8), _ids(64)

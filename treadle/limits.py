@@ -218,7 +218,7 @@ meanwhile."""
 FREE_GROWTH_BYTES = 512 << 10
 """Bytes by which the weights of any model may grow: few compared with a small one's images."""
 
-WORKERS_BYTES = 32 << 20
+WORKERS_BYTES = 16 << 20
 """Bytes of weights from which on they and idle compile workers are not in memory together."""
 
 MOVED_BYTES = 8 << 20

@@ -8,12 +8,12 @@ import pytest
 
 import treadle
 from tests.optimize.cases import assert_same, constant, function, var
+from treadle.cost import rewrites
 from treadle.graph.interpret import run
 from treadle.graph.nodes import Call, Constant, Function, Module, Node, Var, topological
 from treadle.graph.types import tensor_type
 from treadle.ops.conv import conv
 from treadle.ops.elementwise import relu
-from treadle.optimize import reductions
 from treadle.optimize.reductions import split_reductions
 from treadle.passes import recorded_decisions
 from treadle.target.base import Target
@@ -100,7 +100,7 @@ def test_unchanged(before: Function, target: Target) -> None:
 
 def test_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """The sum is in the kernel of the last part."""
-    monkeypatch.setattr(reductions, "REDUCED_CHANNELS", 64)
+    monkeypatch.setattr(rewrites, "REDUCED_CHANNELS", 64)
     before, _ = made(256, kernel=3)
     compiled = treadle.compile(Module(before, ("y",)), target=HOST)
     summed = [k for k in compiled.kernels if "conv" in k.name and "add" in k.name]

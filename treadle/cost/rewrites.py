@@ -3,6 +3,10 @@
 
 from __future__ import annotations
 
+from treadle.dtype import bits
+from treadle.limits import REDUCED_CHANNELS, REDUCED_POSITIONS
+from treadle.target.base import Target
+
 _SHARE_OF_LIVE = 0.75
 """The part of window positions that meet no padding below which skipping the others pays: a test
 for each of them takes the rest."""
@@ -15,6 +19,10 @@ _SAVED_PRODUCTS = 24
 """Products of an element from which leaving them out pays for one more pass over the results."""
 _GROWTH = 4
 """How many times as many channels results may have as the image whose resizing they replace."""
+_VECTORS = 2
+"""Vectors of filters of a tile of results, of which it reads the weights for all channels."""
+_BLOCKS = 64
+"""Channels that are whole blocks on every target: parts of a convolution are multiples of them."""
 
 
 def skips_padding(live: float) -> bool:
@@ -39,3 +47,23 @@ def resizes_results(channels: int, filters: int, grown: float) -> bool:
     """
     saved = channels * (1 - 1 / grown)
     return saved >= _SAVED_PRODUCTS and filters <= _GROWTH * channels
+
+
+def tile_weight_bytes(filter_bytes: int, dtype: str, target: Target) -> int:
+    """Return the bytes of weights that a tile of a convolution reads, of filters of so many."""
+    return _VECTORS * target.lanes(bits(dtype)) * filter_bytes
+
+
+def channel_parts(
+    channels: int, positions: int, filter_bytes: int, dtype: str, target: Target
+) -> list[tuple[int, int]]:
+    """Return the parts of its channels, [begin, end), over which a convolution is summed.
+
+    One, unless level 2 does not hold the weights that a tile reads, so that each tile would read
+    them from further away.
+    """
+    if channels < REDUCED_CHANNELS or positions < REDUCED_POSITIONS:
+        return [(0, channels)]
+    count = -(-tile_weight_bytes(filter_bytes, dtype, target) // max(1, target.l2_bytes))
+    size = -(-channels // (count * _BLOCKS)) * _BLOCKS
+    return [(begin, min(begin + size, channels)) for begin in range(0, channels, size)]

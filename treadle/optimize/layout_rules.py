@@ -44,7 +44,7 @@ def _below_reshape(node: Node) -> Node:
     return node.args[0] if isinstance(node, Call) and node.op is reshape else node
 
 
-def _turns_channels(move: Call, image: Node, *, to_front: bool) -> bool:
+def _is_channel_move(move: Call, image: Node, *, to_front: bool) -> bool:
     """True for a transpose that only takes the channels of an image from the end, or brings them.
 
     The image is [n, channels, ...]; where n is 1 what is moved may lack its axis, and axes of one
@@ -71,7 +71,7 @@ def _pack_from_end(call: Call, uses: Uses) -> Node | None:
         return None
     if not isinstance(moved, Call) or moved.op is not transpose:
         return None
-    if not _turns_channels(moved, call.args[0], to_front=True):
+    if not _is_channel_move(moved, call.args[0], to_front=True):
         return None
     shape: tuple[Dim, ...] = (n, *image, channels // block, block)
     cut = reshape(moved.args[0], shape=shape, origin=call.origin)
@@ -83,7 +83,7 @@ def _unpack_to_end(call: Call, uses: Uses) -> Node | None:
     unpacked = _below_reshape(call.args[0])
     if not isinstance(unpacked, Call) or unpacked.op is not unpack_nchwc:
         return None
-    if not _turns_channels(call, unpacked, to_front=False):
+    if not _is_channel_move(call, unpacked, to_front=False):
         return None
     blocked = unpacked.args[0]
     shape = shape_of(blocked)

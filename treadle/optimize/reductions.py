@@ -12,22 +12,17 @@ of the parts joins the tail of the last of them.
 
 from __future__ import annotations
 
-from itertools import pairwise
 from math import prod
 
-from treadle.dtype import bits
+from treadle.cost.rewrites import channel_parts, tile_weight_bytes
 from treadle.graph.nodes import Call, Constant, Function, Node
 from treadle.graph.types import TensorType, tensor_type
-from treadle.limits import REDUCED_CHANNELS, REDUCED_POSITIONS
 from treadle.ops.conv import conv
 from treadle.ops.elementwise import add
 from treadle.ops.movement import slice_
 from treadle.optimize.rule import Rule, apply_rules, attrs_of
 from treadle.passes import decided
 from treadle.target.base import Target
-
-_FILTERS = 2  # vectors of filters that a tile has
-_WHOLE = 64  # channels: whole blocks of any target
 
 
 def split_reductions(function: Function, target: Target) -> Function:
@@ -40,42 +35,24 @@ def split_reductions(function: Function, target: Target) -> Function:
 
 def _split(call: Call, target: Target) -> Node | None:
     x, w = call.args
-    ends = _ends(call, target)
-    if len(ends) < 3:
+    made, given = tensor_type(call.type), tensor_type(w.type)
+    if not isinstance(w, Constant) or given.dtype != "float32" or attrs_of(call).groups != 1:
         return None
-    assert isinstance(w, Constant)
-    decided(
-        call.origin, "depth", f"{len(ends) - 1} parts",
-        f"a tile reads {_tile_bytes(w, target) >> 10} KB of weights, and level 2 holds "
-        f"{target.l2_bytes >> 10} KB",
-    )  # fmt: skip
+    if not made.is_static or not tensor_type(x.type).is_static or not made.size:
+        return None
+    filters, channels = given.static_shape[:2]
+    filter_bytes, positions = given.nbytes // filters, prod(made.static_shape[2:])
+    parts = channel_parts(channels, positions, filter_bytes, given.dtype, target)
+    if len(parts) < 2:
+        return None
+    reads = tile_weight_bytes(filter_bytes, given.dtype, target) >> 10
+    reason = f"a tile reads {reads} KB of weights, and level 2 holds {target.l2_bytes >> 10} KB"
+    decided(call.origin, "depth", f"{len(parts)} parts", reason)
     total: Node | None = None
-    for begin, end in pairwise(ends):
-        part = slice_(x, begin=(begin,), end=(end,), axes=(1,), origin=call.origin)
+    for begin, end in parts:
+        some = slice_(x, begin=(begin,), end=(end,), axes=(1,), origin=call.origin)
         value = w.value[:, begin:end]
-        weights = Constant(value, TensorType(value.shape, w.type.dtype), w.origin)
-        made = conv.call(call.attrs, (part, weights), origin=call.origin)
-        total = made if total is None else add(total, made, origin=call.origin)
+        weights = Constant(value, TensorType(value.shape, given.dtype), w.origin)
+        product = conv.call(call.attrs, (some, weights), origin=call.origin)
+        total = product if total is None else add(total, product, origin=call.origin)
     return total
-
-
-def _ends(call: Call, target: Target) -> list[int]:
-    """Return where the parts of the channels begin, and the end of the last; [] for one part."""
-    x, w = (tensor_type(a.type) for a in call.args)
-    if not isinstance(call.args[1], Constant) or w.dtype != "float32" or attrs_of(call).groups != 1:
-        return []
-    made = tensor_type(call.type)
-    channels = w.static_shape[1]
-    if channels < REDUCED_CHANNELS or not made.is_static or not x.is_static:
-        return []
-    if prod(made.static_shape[2:]) < REDUCED_POSITIONS:
-        return []
-    parts = -(-_tile_bytes(call.args[1], target) // max(1, target.l2_bytes))
-    size = -(-channels // (parts * _WHOLE)) * _WHOLE
-    return [*range(0, channels, size), channels]
-
-
-def _tile_bytes(w: Constant, target: Target) -> int:
-    """Return the bytes of the weights that a tile of results reads."""
-    filters = _FILTERS * target.lanes(bits(w.type.dtype))
-    return w.type.nbytes // max(1, w.type.static_shape[0]) * filters
