@@ -31,6 +31,7 @@ from treadle.ops.reshaping import reshape, transpose
 from treadle.optimize.canonicalize import canonicalize
 from treadle.optimize.pipeline import optimize
 from treadle.optimize.tokens import convolve_tokens
+from treadle.passes import recorded_decisions
 from treadle.target.parse import parse_target
 
 x = var("x", 2, 12, 6)  # images of 3 x 4
@@ -109,6 +110,13 @@ def test_products_become_convolutions_of_few_channels(name: str) -> None:
     assert set(moved_channels(before)) == {24}
     assert set(moved_channels(after)) == {6}
     assert_same(before, after, rtol=1e-5)
+
+
+def test_it_is_told() -> None:
+    with recorded_decisions() as told:
+        convolve_tokens(canonicalize(feed_forward()), AVX2)
+    assert [(d.topic, d.choice) for d in told] == [("form", "1x1 convolution")] * 2
+    assert told[0].reason == "tokens are moved to or from an image with 6 channels instead of 24"
 
 
 def test_the_bias_goes_with_the_product() -> None:

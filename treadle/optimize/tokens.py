@@ -29,6 +29,7 @@ from treadle.ops.matmul import matmul
 from treadle.ops.reshaping import reshape, transpose
 from treadle.optimize.movement_rules import reshaped, shape_of
 from treadle.optimize.rule import Rule, Uses, apply_rules, attrs_of
+from treadle.passes import decided
 from treadle.target.base import Target
 
 _DTYPES = ("float32", "float64")
@@ -131,6 +132,7 @@ def _convolve_before(call: Call, uses: Uses) -> Node | None:
     assert isinstance(w, Constant)
     if 2 * w.type.static_shape[0] > channels:
         return None
+    _tell(product, w.type.static_shape[0], channels)
     rank = tensor_type(call.args[0].type).ndim
     made: Node = conv(move.of(x), _filters(w, rank), origin=product.origin)
     if bias is not None:
@@ -149,8 +151,14 @@ def _convolve_after(call: Call, uses: Uses) -> Node | None:
     move = _tokens_of_image(tokens, uses)
     if move is None or not _is_convolved(move.source, uses):
         return None
+    _tell(call, n, k)
     rank = tensor_type(move.source.type).ndim
     return move.of(conv(move.source, _filters(w, rank), origin=call.origin))
+
+
+def _tell(product: Call, few: int, many: int) -> None:
+    reason = f"tokens are moved to or from an image with {few} channels instead of {many}"
+    decided(product.origin, "form", "1x1 convolution", reason)
 
 
 def _add_before(call: Call, uses: Uses) -> Node | None:
@@ -161,7 +169,7 @@ def _add_before(call: Call, uses: Uses) -> Node | None:
     made = move.source
     if not isinstance(made, Call) or made.op is not conv or not uses.is_single(made):
         return None
-    if any(d != 1 for d in tensor_type(made.args[1].type).shape[2:]):
+    if not all(same_dim(d, 1) for d in tensor_type(made.args[1].type).shape[2:]):
         return None
     total = add(made, _per_channel(bias, tensor_type(made.type).ndim), origin=call.origin)
     return move.of(total)
@@ -182,12 +190,13 @@ def _with_bias(node: Node, uses: Uses) -> tuple[Node, Constant | None]:
 
 
 def _is_product(node: Node) -> bool:
-    """True for a product of values of any number of axes and one constant matrix."""
-    if not isinstance(node, Call) or node.op is not matmul or node.type.dtype not in _DTYPES:  # type: ignore[union-attr]
+    """True for a product of values of any number of axes and one constant matrix, of one type."""
+    if not isinstance(node, Call) or node.op is not matmul:
         return False
     x, w = node.args
-    types = tensor_type(x.type), tensor_type(w.type)
-    return isinstance(w, Constant) and w.type.ndim == 2 and {t.dtype for t in types} <= {*_DTYPES}
+    dtype = tensor_type(node.type).dtype
+    is_matrix = isinstance(w, Constant) and w.type.ndim == 2 and w.type.dtype == dtype
+    return is_matrix and tensor_type(x.type).dtype == dtype and dtype in _DTYPES
 
 
 def _is_convolved(image: Node, uses: Uses) -> bool:
