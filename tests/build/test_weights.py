@@ -79,7 +79,7 @@ def test_packed_weights_take_no_memory_until_the_kernels_are_compiled(kind: str)
     (packed,) = (c for c in constants_of(fused.main) if c.value.nbytes >= LARGE)
     assert np.shares_memory(packed.value, given)
     made = packed.value.copy()
-    store_constants(fused.main)
+    store_constants(constants_of(fused.main))
     assert is_ready(packed.value)
     assert not np.shares_memory(packed.value, given)
     np.testing.assert_array_equal(packed.value, made)
@@ -94,7 +94,7 @@ def test_constants_are_stored_row_major_and_the_nodes_stay() -> None:
     total = g.Tuple.of([*moved, later, ready])
     main = Function((), total, "main")
     small = ready.value
-    store_constants(main)
+    store_constants(constants_of(main))
     assert constants_of(main) == [*moved, later, ready]
     for constant, view in zip(moved, views, strict=True):
         assert constant.value.flags.c_contiguous

@@ -333,9 +333,10 @@ def _configure(fused: Fused, records: Records, report: Report) -> None:
 
 def _store_weights(main: Function) -> None:
     """Store the weights; large ones and idle compile workers are not in memory together."""
-    if sum(c.type.nbytes for c in constants_of(main)) > WORKERS_BYTES:
+    constants = constants_of(main)
+    if sum(c.type.nbytes for c in constants) > WORKERS_BYTES:
         pool().end_idle()
-    store_constants(main)
+    store_constants(constants)
 
 
 def _plan(fused: Fused) -> MemoryPlan:

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from treadle.graph.nodes import Constant, Function, topological
-from treadle.graph.text import functions_of
+from treadle.build.weights import constants_of
+from treadle.graph.nodes import Constant, Function
 from treadle.limits import MOVED_BYTES
 from treadle.runtime.array import empty_numpy
 from treadle.runtime.native import ALIGNMENT
@@ -37,10 +37,8 @@ def share_huge_pages(constants: dict[str, np.ndarray], main: Function) -> None:
 def _holders(main: Function) -> dict[int, list[Constant]]:
     """Return the constants of a graph by the identity of their arrays."""
     found: dict[int, list[Constant]] = {}
-    for function in functions_of(main):
-        for node in topological([function.body]):
-            if isinstance(node, Constant):
-                found.setdefault(id(node.value), []).append(node)
+    for node in constants_of(main):
+        found.setdefault(id(node.value), []).append(node)
     return found
 
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from fractions import Fraction
 
 from treadle.graph import nodes as g
@@ -21,13 +21,13 @@ _STRASSEN = Fraction(4, len(LEFT))  # four blocks become seven sums
 _TAPS = 9
 
 
-def store_constants(main: Function) -> None:
-    """Store the constants of a function as kernels read them: row-major, large ones aligned.
+def store_constants(constants: Iterable[g.Constant]) -> None:
+    """Store constants as kernels read them: row-major, large ones aligned.
 
     Until then a transposed, sliced or packed weight is a view of the model's, and takes no memory.
     What lies in a model's file anywhere is copied here, not by the first run. The nodes stay.
     """
-    for constant in constants_of(main):
+    for constant in constants:
         given = constant.value
         is_kept = given.flags.c_contiguous and not isinstance(constant, g.DeferredConstant)
         if is_kept and (given.nbytes < LARGE or is_ready(given)):

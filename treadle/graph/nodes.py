@@ -44,7 +44,12 @@ class Constant:
     @staticmethod
     def of(value: np.ndarray | int | float | bool, dtype: str = "", origin: str = "") -> Constant:
         """Return an array (or a number, as `dtype`) as a constant; C-contiguous arrays are kept."""
-        array = row_major(np.asarray(value, dtype=dt.to_numpy(dtype) if dtype else None))
+        array = np.asarray(value, dtype=dt.to_numpy(dtype) if dtype else None)
+        return Constant.over(row_major(array), origin)
+
+    @staticmethod
+    def over(array: np.ndarray, origin: str = "") -> Constant:
+        """Return an array as a constant, as it lies in memory: a view of weights stays one."""
         return Constant(array, TensorType(array.shape, dt.from_numpy(array.dtype)), origin)
 
     def store(self, value: np.ndarray) -> None:

@@ -12,10 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from treadle import dtype as dt
 from treadle.graph.arrays import LARGE, in_place
 from treadle.graph.nodes import Constant, DeferredConstant
-from treadle.graph.types import TensorType
 from treadle.runtime.pages import release_pages
 
 PADDING = -1
@@ -195,12 +193,11 @@ def packed_constant(value: np.ndarray, like: Constant) -> Constant:
     A large view of those stays one until the kernels are compiled (`build.weights`): weights that
     are packed and the compiler are not in memory together. Else the pages of `like` may go.
     """
-    type_ = TensorType(value.shape, dt.from_numpy(value.dtype))
     if isinstance(like, DeferredConstant):
-        return Constant(in_place(value), type_, like.origin)
+        return Constant.over(in_place(value), like.origin)
     if value.nbytes >= LARGE and np.may_share_memory(value, like.value):
-        return Constant(value, type_, like.origin)
-    made = Constant(in_place(value), type_, like.origin)
+        return Constant.over(value, like.origin)
+    made = Constant.over(in_place(value), like.origin)
     if not np.may_share_memory(made.value, like.value):
         release_pages(like.value)
     return made

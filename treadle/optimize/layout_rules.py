@@ -44,10 +44,11 @@ def _below_reshape(node: Node) -> Node:
     return node.args[0] if isinstance(node, Call) and node.op is reshape else node
 
 
-def _is_channel_move(move: Call, image: Node, *, to_front: bool) -> bool:
-    """True for a transpose that only takes the channels of an image from the end, or brings them.
+def moved_channels(move: Call, image: Node, *, to_front: bool) -> int | None:
+    """Return the axis of the channels of an image before a transpose that only moves them.
 
-    The image is [n, channels, ...]; where n is 1 what is moved may lack its axis, and axes of one
+    It takes them from the end `to_front`, or brings them there; None for another transpose. The
+    image is [n, channels, ...]; where n is 1 what is moved may lack its axis, and axes of one
     element may stand anywhere.
     """
     n, channels, *_ = shape_of(image)
@@ -56,12 +57,13 @@ def _is_channel_move(move: Call, image: Node, *, to_front: bool) -> bool:
     lead = axes[: int(not same_dim(n, 1))]
     moved = axes[len(lead) :]
     if not moved:
-        return False
+        return None
     channel, others = (moved[0], moved[1:]) if to_front else (moved[-1], moved[:-1])
     before = [*lead, *others, channel] if to_front else [*lead, channel, *others]
     sizes = [given[k] for k in (*lead, channel)]
     wanted = [n, channels] if lead else [channels]
-    return before == sorted(axes) and all(map(same_dim, sizes, wanted))
+    is_move = before == sorted(axes) and all(map(same_dim, sizes, wanted))
+    return channel if is_move else None
 
 
 def _pack_from_end(call: Call, uses: Uses) -> Node | None:
@@ -71,7 +73,7 @@ def _pack_from_end(call: Call, uses: Uses) -> Node | None:
         return None
     if not isinstance(moved, Call) or moved.op is not transpose:
         return None
-    if not _is_channel_move(moved, call.args[0], to_front=True):
+    if moved_channels(moved, call.args[0], to_front=True) is None:
         return None
     shape: tuple[Dim, ...] = (n, *image, channels // block, block)
     cut = reshape(moved.args[0], shape=shape, origin=call.origin)
@@ -83,7 +85,7 @@ def _unpack_to_end(call: Call, uses: Uses) -> Node | None:
     unpacked = _below_reshape(call.args[0])
     if not isinstance(unpacked, Call) or unpacked.op is not unpack_nchwc:
         return None
-    if not _is_channel_move(call, unpacked, to_front=False):
+    if moved_channels(call, unpacked, to_front=False) is None:
         return None
     blocked = unpacked.args[0]
     shape = shape_of(blocked)

@@ -16,7 +16,7 @@ from math import prod
 
 from treadle.cost.rewrites import channel_parts, tile_weight_bytes
 from treadle.graph.nodes import Call, Constant, Function, Node
-from treadle.graph.types import TensorType, tensor_type
+from treadle.graph.types import tensor_type
 from treadle.ops.conv import conv
 from treadle.ops.elementwise import add
 from treadle.ops.movement import slice_
@@ -51,8 +51,7 @@ def _split(call: Call, target: Target) -> Node | None:
     total: Node | None = None
     for begin, end in parts:
         some = slice_(x, begin=(begin,), end=(end,), axes=(1,), origin=call.origin)
-        value = w.value[:, begin:end]
-        weights = Constant(value, TensorType(value.shape, given.dtype), w.origin)
+        weights = Constant.over(w.value[:, begin:end], w.origin)
         product = conv.call(call.attrs, (some, weights), origin=call.origin)
         total = product if total is None else add(total, product, origin=call.origin)
     return total

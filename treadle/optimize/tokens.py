@@ -22,17 +22,17 @@ import numpy as np
 
 from treadle.graph.nodes import Call, Constant, DeferredConstant, Function, Node
 from treadle.graph.operator import POINTWISE, Operator
-from treadle.graph.types import Dim, TensorType, same_dim, tensor_type
+from treadle.graph.types import TensorType, same_dim, tensor_type
 from treadle.ops.conv import conv
 from treadle.ops.elementwise import add
 from treadle.ops.matmul import matmul
 from treadle.ops.reshaping import reshape, transpose
+from treadle.optimize.layout_rules import moved_channels
+from treadle.optimize.methods.convolution import FLOATS
 from treadle.optimize.movement_rules import reshaped, shape_of
 from treadle.optimize.rule import Rule, Uses, apply_rules, attrs_of
 from treadle.passes import decided
 from treadle.target.base import Target
-
-_DTYPES = ("float32", "float64")
 
 
 def convolve_tokens(function: Function, target: Target) -> Function:
@@ -48,21 +48,20 @@ class _Move:
     """Channels moved between the end and the front, with the shapes before and after.
 
     `source` is what is moved, `call` the transpose, `result` what is made. The channels are axis
-    `before` of the operand of the transpose and axis `after` of the result.
+    `axis` of the operand of the transpose; they go `to_front`, or from there to the end.
     """
 
     source: Node
     call: Call
     result: Node
-    before: int
-    after: int
+    axis: int
+    to_front: bool
 
     def of(self, value: Node) -> Node:
         """Return another value of as many tokens or pixels, and its channels, moved so."""
-        axis = -1 if self.before == tensor_type(self.call.type).ndim - 1 else 1
-        channels = shape_of(value)[axis]
+        given, made = (-1, 1) if self.to_front else (1, -1)
         before, after = list(shape_of(self.call.args[0])), list(shape_of(self.result))
-        before[self.before] = after[self.after] = channels
+        before[self.axis] = after[made] = shape_of(value)[given]
         cut = reshaped(value, tuple(before), self.source.origin)
         moved = transpose(cut, perm=attrs_of(self.call).perm, origin=self.call.origin)
         return reshaped(moved, tuple(after), self.result.origin)
@@ -75,52 +74,23 @@ def _before(node: Node, uses: Uses) -> Node:
     return node
 
 
-def _image_of_tokens(image: Node, uses: Uses) -> _Move | None:
-    """Return how the channels of tokens came to the front of an image [n, c, *spatial]."""
-    moved = _before(image, uses)
+def _move(result: Node, uses: Uses, *, to_front: bool) -> _Move | None:
+    """Return how tokens [..., c] became an image [n, c, *spatial], `result`, or an image tokens."""
+    moved = _before(result, uses)
     if not isinstance(moved, Call) or moved.op is not transpose or not uses.is_single(moved):
-        return None
-    perm, shape, made = list(attrs_of(moved).perm), shape_of(moved), shape_of(image)
-    last = len(perm) - 1
-    front = perm.index(last)
-    others = [k for k in perm if k != last]
-    if front > 1 or others != sorted(others) or len(made) < 3:
-        return None
-    rows = shape[:front] or (1,)  # the images, the first axis of the result
-    if not same_dim(rows[0], made[0]) or not same_dim(shape[front], made[1]):
         return None
     source = _before(moved.args[0], uses)
-    if not _ends_with(source, made[1]):
+    image, tokens = (result, source) if to_front else (source, result)
+    if tensor_type(image.type).ndim < 3 or not shape_of(tokens):
         return None
-    return _Move(source, moved, image, last, 1)
-
-
-def _tokens_of_image(tokens: Node, uses: Uses) -> _Move | None:
-    """Return how the channels of an image [n, c, *spatial] came to the end of tokens [..., c]."""
-    moved = _before(tokens, uses)
-    if not isinstance(moved, Call) or moved.op is not transpose or not uses.is_single(moved):
+    axis = moved_channels(moved, image, to_front=to_front)
+    if axis is None or not same_dim(shape_of(tokens)[-1], shape_of(image)[1]):
         return None
-    perm, image = list(attrs_of(moved).perm), _before(moved.args[0], uses)
-    front = perm[-1]
-    others = [k for k in perm if k != front]
-    given, shape = shape_of(image), shape_of(moved.args[0])
-    if front > 1 or others != sorted(others) or len(given) < 3:
-        return None
-    rows = shape[:front] or (1,)
-    if not same_dim(rows[0], given[0]) or not same_dim(shape[front], given[1]):
-        return None
-    if not _ends_with(tokens, given[1]):
-        return None
-    return _Move(image, moved, tokens, front, tensor_type(tokens.type).ndim - 1)
-
-
-def _ends_with(node: Node, channels: Dim) -> bool:
-    shape = shape_of(node)
-    return bool(shape) and same_dim(shape[-1], channels)
+    return _Move(source, moved, result, axis, to_front)
 
 
 def _convolve_before(call: Call, uses: Uses) -> Node | None:
-    move = _image_of_tokens(call.args[0], uses)
+    move = _move(call.args[0], uses, to_front=True)
     if move is None or not uses.is_single(call.args[0]) or not uses.is_single(move.source):
         return None
     channels = tensor_type(move.source.type).shape[-1]
@@ -148,7 +118,7 @@ def _convolve_after(call: Call, uses: Uses) -> Node | None:
     k, n = w.type.static_shape
     if 2 * n > k or not uses.is_single(tokens):
         return None
-    move = _tokens_of_image(tokens, uses)
+    move = _move(tokens, uses, to_front=False)
     if move is None or not _is_convolved(move.source, uses):
         return None
     _tell(call, n, k)
@@ -163,7 +133,7 @@ def _tell(product: Call, few: int, many: int) -> None:
 
 def _add_before(call: Call, uses: Uses) -> Node | None:
     tokens, bias = _with_bias(call, uses)
-    move = _tokens_of_image(tokens, uses) if bias is not None else None
+    move = _move(tokens, uses, to_front=False) if bias is not None else None
     if move is None or bias is None or not uses.is_single(tokens):
         return None
     made = move.source
@@ -196,7 +166,7 @@ def _is_product(node: Node) -> bool:
     x, w = node.args
     dtype = tensor_type(node.type).dtype
     is_matrix = isinstance(w, Constant) and w.type.ndim == 2 and w.type.dtype == dtype
-    return is_matrix and tensor_type(x.type).dtype == dtype and dtype in _DTYPES
+    return is_matrix and tensor_type(x.type).dtype == dtype and dtype in FLOATS
 
 
 def _is_convolved(image: Node, uses: Uses) -> bool:
