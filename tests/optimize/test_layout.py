@@ -232,6 +232,16 @@ def test_a_shuffle_between_groups_moves_nothing() -> None:
     assert found["pack_nchwc"] == found["unpack_nchwc"] == 1
 
 
+def test_what_a_depthwise_convolution_and_others_read_is_not_padded() -> None:
+    x = var("x", 1, 16, 9, 9)
+    made = ew.relu(conv(x, constant(32, 16, 1, 1)))
+    border = {"pads_before": (1, 1), "pads_after": (1, 1)}
+    depthwise = conv(made, constant(32, 1, 3, 3), groups=32, **border)
+    found = laid_out(concat(made, depthwise, axis=1), params=[x])
+    assert found["depthwise_conv2d_nchwc"] == 1
+    assert found["pad"] == 0
+
+
 def test_channels_are_moved_once_for_all_users() -> None:
     x = var("x", 1, 12, 4, 4)
     parts = concat(conv_of(x, 12, 12), conv_of(x, 12, 12), axis=1)

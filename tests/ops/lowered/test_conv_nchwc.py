@@ -64,6 +64,31 @@ def test_depthwise_convolution_agrees_with_onnxruntime() -> None:
 
 
 @pytest.mark.parametrize(
+    ("image", "window", "attrs"),
+    [
+        ((1, 1), (5, 5), {"pads_before": (2, 2), "pads_after": (2, 2)}),
+        ((2, 33), (5, 5), {"pads_before": (2, 2), "pads_after": (2, 2)}),
+        ((9, 31), (3, 3), {"pads_before": (0, 1), "pads_after": (2, 0), "strides": (2, 2)}),
+        ((7, 40), (3, 3), {"pads_before": (3, 3), "pads_after": (3, 3), "dilations": (3, 3)}),
+        ((4, 4), (3, 3), {"pads_before": (2, 2), "pads_after": (2, 2), "strides": (3, 3)}),
+        ((50,), (31,), {"pads_before": (15,), "pads_after": (15,)}),
+        ((3, 5, 18), (3, 3, 3), {"pads_before": (1, 1, 1), "pads_after": (1, 1, 1)}),
+    ],
+)
+def test_a_depthwise_convolution_reads_zeros_around_the_image(
+    image: tuple[int, ...], window: tuple[int, ...], attrs: dict[str, tuple[int, ...]]
+) -> None:
+    x = random_array((2, 8, *image), "float32", -2, 2)
+    w = random_array((8, 1, *window), "float32", -2, 2)
+    expected = run_onnx_node("Conv", [x, w], {**onnx_window(attrs), "group": 8})
+    packed = np.moveaxis(x.reshape(2, 2, 4, *image), 2, -1).copy()
+    blocked = np.moveaxis(w.reshape(2, 4, *window), 1, -1).copy()
+    result = check_operator(depthwise_conv2d_nchwc, [packed, blocked], attrs)
+    plain = np.moveaxis(result, -1, 2).reshape(expected.shape)
+    np.testing.assert_allclose(plain, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
     ("operator", "x", "w", "attrs", "text"),
     [
         (conv2d_nchwc, f32(1, 2, 8, 8, 4), f32(2, 3, 3, 3, 4, 4), {}, "take 3 blocks"),

@@ -37,6 +37,7 @@ from treadle.ops.schedules.stages import (
     by_register,
     compute_of,
     fetch_distance,
+    inline_border,
     inline_movement,
     inline_tail,
     is_costly,
@@ -498,8 +499,11 @@ def schedule_depthwise_nchwc(group: Group, target: Target, knobs: Knobs) -> None
 
     parallel over (n, channels, row): for each register of channels: for each tile of positions:
     sums over the window, then the element-wise tail.
+
+    The border of the image is read as guarded zeros, at its edges alone: lanes are channels, so that
+    a position is inside or outside as a whole, and tiles inside have no guard (`specialize_guards`).
     """
-    total = _prepare(group, target, knobs)
+    total = _prepare(group, target, knobs, inlines_border=True)
     s = group.schedule
     result = s[group.outputs[0]]
     peel_border(result)
@@ -566,11 +570,18 @@ def _taps_of(total: Stage) -> WindowTaps:
     raise AssertionError(f"{total.name} reads nothing along {column.name}")
 
 
-def _prepare(group: Group, target: Target, knobs: Knobs) -> Stage:
-    """Inline the tail; return the stage of the sums, made one of its own if it is the result."""
+def _prepare(
+    group: Group, target: Target, knobs: Knobs, *, inlines_border: bool = False
+) -> Stage:
+    """Inline the tail; return the stage of the sums, made one of its own if it is the result.
+
+    With `inlines_border` the sums read the image itself where it is padded, else a padded copy.
+    """
     inline_movement(group)
     s = group.schedule
     sums = next(x for x in s.stages if isinstance(x.op, ComputeOp) and x.op.reduce_axis)
+    if inlines_border:
+        inline_border(s, sums)
     inline_tail(s, sums)
     sums = apart_from_result(s, sums)
     schedule_operands(s, (sums,), target, knobs)

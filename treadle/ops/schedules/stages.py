@@ -145,6 +145,13 @@ def is_inlined(s: Schedule, stage: Stage) -> bool:
     return not (is_costly(stage) and is_repeated)
 
 
+def inline_border(s: Schedule, sums: Stage) -> None:
+    """Let sums read what is padded for them through a guard, not from a padded copy."""
+    for stage in s.stages:
+        if is_guarded(stage) and not stage.is_output and s.readers(stage) == [sums]:
+            stage.compute_inline()
+
+
 def inline_tail(s: Schedule, sums: Stage) -> None:
     """Inline what lies between `sums` and the results, costly elements with many readers too.
 

@@ -12,7 +12,7 @@ from treadle.ops.lowered.conv_nchwc import depthwise_conv2d_nchwc
 from treadle.ops.schedules.estimates import depthwise_nchwc_cycles
 from treadle.optimize.blocked import Blocked
 from treadle.optimize.channel_order import pack_depthwise, packed_constant
-from treadle.optimize.methods.convolution import ConvSite, padded, why_not_in_blocks
+from treadle.optimize.methods.convolution import ConvSite, why_not_in_blocks
 from treadle.optimize.methods.method import Method
 
 
@@ -42,10 +42,9 @@ def _estimate(site: ConvSite) -> float:
 def _build(site: ConvSite) -> Blocked:
     source = site.values.as_blocked(site.x)
     alone = replace(site.attrs, groups=1)
-    data, attrs = padded(source.node, alone, site.window, site.origin)
     weights = site.known_weights
     packed = packed_constant(pack_depthwise(weights.value, source.order), weights)
-    call = depthwise_conv2d_nchwc.call(attrs, (data, packed), origin=site.origin)
+    call = depthwise_conv2d_nchwc.call(alone, (source.node, packed), origin=site.origin)
     return Blocked(call, source.order)
 
 
