@@ -5,7 +5,8 @@ For every such call all methods of its operator are asked, and the cheapest or t
 makes it (`methods/method.py`). Where that is on blocks of channels the layout is carried through
 every operator that can work on it (`blocked_rules.py`), so that no transform stands between two
 convolutions. Weights are packed here, once. Padding becomes a `pad` of its own, which fusion lets
-the producer write; depthwise convolutions read zeros around the image themselves.
+the producer write; depthwise convolutions read zeros around the image themselves, and so does
+Winograd's filtering of what others read, too.
 """
 
 from __future__ import annotations
@@ -81,6 +82,7 @@ class _Layouts:
     def run(self, function: Function) -> Function:
         nodes = list(g.topological([function.body]))
         self.shared.readers.update(n.args[0] for n in nodes if isinstance(n, Call) and _shares(n))
+        self.shared.uses.update([function.body, *(o for n in nodes for o in g.operands(n))])
         self.shared.following = following(
             nodes, function.body, self._wants_blocks, can_carry_blocks
         )

@@ -49,7 +49,7 @@ from treadle.ops.lowered.winograd_transforms import (
 )
 from treadle.ops.numeric import element_at
 from treadle.ops.schedules.winograd import schedule_winograd
-from treadle.ops.window import WindowAxis, known, tap_views
+from treadle.ops.window import WindowAxis, known, pad_stage, tap_views
 
 T = TypeVar("T")
 
@@ -69,6 +69,9 @@ class WinogradAttrs(Attrs):
 
     `plain_weights`: the weights are those of the window, [oc/ob, ic/ib * kd, ib, 3, 3, ob], and a
     run transforms them; for a stride of 1.
+
+    `before`: how many rows and columns of zeros come before an image, which is then read as if so
+    many, and after it those that whole tiles read, stood around it; None where they do.
     """
 
     tile: int
@@ -81,6 +84,7 @@ class WinogradAttrs(Attrs):
     unused: int = 0
     groups: int = 1
     plain_weights: bool = False
+    before: tuple[int, int] | None = None
     blocks_axis: ClassVar[int] = -2
     """Which axis of the sums counts blocks of input channels; the last counts those of a block."""
 
@@ -134,16 +138,36 @@ def _infer(attrs: WinogradAttrs, x: Type, u: Type) -> TensorType:
         raise TypeMismatch(f"the weights {weights} and the data {data} differ in channels")
     if not 0 <= attrs.unused < (ib if data.ndim == 5 and attrs.groups == 1 else 1):
         raise TypeMismatch(f"{attrs.unused} of the {ib} channels of the last block are not in use")
-    sizes = (attrs.height, attrs.width)
-    for axis, size, gap in zip((-3, -2), sizes, attrs.dilations, strict=True):
-        needed = padded_extent(size, attrs.tile, gap, attrs.stride)
-        if size < 1 or known_extent(data, axis, "image") != needed:
-            raise TypeMismatch(
-                f"{size} outputs in tiles of {attrs.tile} need an image padded to {needed}, "
-                f"the data is {data}"
-            )
+    given = known_extent(data, -3, "image"), known_extent(data, -2, "image")
+    fits = [b >= 0 and a >= 0 for b, a in _border(attrs, given)]
+    if min(attrs.height, attrs.width) < 1 or not all(fits):
+        raise TypeMismatch(
+            f"{attrs.height} x {attrs.width} outputs in tiles of {attrs.tile} need an image padded "
+            f"to {' x '.join(map(str, _extents_read(attrs)))}, the data is {data}"
+        )
     deep = tuple(a.out for a in _depth(attrs, data, chunks // held))
     return data.with_shape((data.shape[0], filters, *deep, attrs.height, attrs.width, ob))
+
+
+def _extents_read(attrs: WinogradAttrs) -> tuple[int, int]:
+    """Return how many rows and columns whole tiles read."""
+    (high, wide), (down, across) = (attrs.height, attrs.width), attrs.dilations
+    return (
+        padded_extent(high, attrs.tile, down, attrs.stride),
+        padded_extent(wide, attrs.tile, across, attrs.stride),
+    )
+
+
+def _border(attrs: WinogradAttrs, image: tuple[int, int]) -> list[tuple[int, int]]:
+    """Return the zeros before and after the rows and the columns of an image.
+
+    Negative after one that is too large, or not of the size that is read where none come before.
+    """
+    needed = _extents_read(attrs)
+    if attrs.before is None:
+        return [(0, 0 if size == n else -1) for size, n in zip(image, needed, strict=True)]
+    every = zip(image, needed, attrs.before, strict=True)
+    return [(before, n - size - before) for size, n, before in every]
 
 
 def _depth(attrs: WinogradAttrs, data: TensorType, taps: int) -> tuple[WindowAxis, ...]:
@@ -222,16 +246,20 @@ def _positions(x: te.Tensor, chunks: Expr) -> int:
 def _compute(attrs: WinogradAttrs, x: te.Tensor, u: te.Tensor) -> list[te.Tensor]:
     """Stages: rows of the input transform, V; the products M; rows of the output transform, Y.
 
-    U, the weights at all points, is one more where they are not given. In the stages an
+    U, the weights at all points, is one more where they are not given, and so is the image with the
+    zeros around it, which the schedule inlines. In the stages an
     output's depth counts as part of the batch, a kernel position of the depth as input channels,
     and so do the images that a stride takes apart.
     """
     extents = _extents_of(attrs, x, u)
-    rows, v = _input_transform(attrs, x, extents)
+    border = _border(attrs, (int_value(x.shape[-3]) or 0, int_value(x.shape[-2]) or 0))
+    none, (before, after) = (0,) * (len(x.shape) - 3), zip(*border, strict=True)
+    pad = pad_stage(x, (*none, *before, 0), (*none, *after, 0))
+    rows, v = _input_transform(attrs, x if pad is None else pad, extents)
     made_here = [filter_transform(attrs.tile, u)] if attrs.plain_weights else []
     products = _products(attrs, v, made_here[0] if made_here else u, extents)
     rows_out, made = _output_transform(attrs, products, extents)
-    return [rows, v, products, rows_out, *made_here, made]
+    return [rows, v, products, rows_out, *made_here, *([] if pad is None else [pad]), made]
 
 
 def _input_transform(
@@ -346,6 +374,7 @@ def _reference(attrs: WinogradAttrs, x: np.ndarray, u: np.ndarray) -> np.ndarray
 def _reference_image(attrs: WinogradAttrs, x: np.ndarray, u: np.ndarray) -> np.ndarray:
     dh, dw = attrs.dilations
     step = attrs.stride
+    x = np.pad(x, [(0, 0), (0, 0), *_border(attrs, (x.shape[2], x.shape[3])), (0, 0)])
     if step > 1:
         apart = [x[:, :, a::step, b::step] for a in range(step) for b in range(step)]
         x = np.concatenate(apart, axis=1)
@@ -452,6 +481,14 @@ conv2d_winograd_nchwc: Operator[WinogradAttrs] = register(
             ),
             product_example(
                 ((1, 2, 8, 11, 4), (3, 5, 5, 2, 4, 8)), {"tile": 3, "height": 5, "width": 9}
+            ),
+            product_example(
+                ((1, 2, 11, 9, 4), (3, 6, 6, 2, 4, 8)),
+                {"tile": 4, "height": 11, "width": 9, "before": (1, 1)},
+            ),
+            product_example(
+                ((1, 1, 4, 7, 4), (2, 6, 6, 1, 4, 4)),
+                {"tile": 4, "height": 4, "width": 8, "dilations": (1, 2), "before": (0, 3)},
             ),
             product_example(
                 ((1, 2, 6, 10, 8), (2, 6, 6, 2, 8, 4)),

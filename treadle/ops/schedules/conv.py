@@ -500,8 +500,8 @@ def schedule_depthwise_nchwc(group: Group, target: Target, knobs: Knobs) -> None
     parallel over (n, channels, row): for each register of channels: for each tile of positions:
     sums over the window, then the element-wise tail.
 
-    The border of the image is read as guarded zeros, at its edges alone: lanes are channels, so that
-    a position is inside or outside as a whole, and tiles inside have no guard (`specialize_guards`).
+    The border of the image is read as guarded zeros, at its edges alone: lanes are channels, so
+    that a position is inside or outside, and tiles inside have no guard (`specialize_guards`).
     """
     total = _prepare(group, target, knobs, inlines_border=True)
     s = group.schedule
@@ -570,9 +570,7 @@ def _taps_of(total: Stage) -> WindowTaps:
     raise AssertionError(f"{total.name} reads nothing along {column.name}")
 
 
-def _prepare(
-    group: Group, target: Target, knobs: Knobs, *, inlines_border: bool = False
-) -> Stage:
+def _prepare(group: Group, target: Target, knobs: Knobs, *, inlines_border: bool = False) -> Stage:
     """Inline the tail; return the stage of the sums, made one of its own if it is the result.
 
     With `inlines_border` the sums read the image itself where it is padded, else a padded copy.

@@ -9,7 +9,8 @@ many weights   per group of tiles: V, made by all threads; parallel over panels:
                so that the weights, more than a cache holds, are read once by one core
 
 Where a run transforms the weights, either all threads do so before the first group; or a panel's
-are transformed for one row of points at a time, and multiplied from level 2.
+are transformed for one row of points at a time, and multiplied from level 2. An image without the
+zeros around it is read through guards, which tiles inside of it do not have.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from treadle.ops.schedules.stages import (
     by_register,
     compute_of,
     fetch_distance,
+    inline_border,
     inline_movement,
     known,
     lanes_of,
@@ -146,6 +148,7 @@ def schedule_winograd(group: Group, target: Target, knobs: Knobs) -> None:
     inline_movement(group)
     s = group.schedule
     rows_in, v, products, rows_out = (s[t] for t in group.anchor[:4])
+    inline_border(s, rows_in)
     result = s[group.outputs[0]]
     width = _width(result, target)
     shape = _shape_of(group)

@@ -204,9 +204,13 @@ def _build(site: ConvSite, tile: int, *, at_runtime: bool) -> Blocked:
     elif site.data.ndim == 4:
         how = replace(how, unused=inputs.unused)
     *deep, high, wide = site.window
-    ends = zip((high, wide), _pads_after(site, tile), strict=True)
-    window = (*deep, *(replace(axis, after=after) for axis, after in ends))
-    data, _ = padded(source.node, site.attrs, window, site.origin)
+    after = _pads_after(site, tile)
+    if site.is_read_by_others and not deep and min(high.before, wide.before, *after) >= 0:
+        data, how = source.node, replace(how, before=(high.before, wide.before))
+    else:
+        ends = zip((high, wide), after, strict=True)
+        window = (*deep, *(replace(axis, after=rest) for axis, rest in ends))
+        data, _ = padded(source.node, site.attrs, window, site.origin)
 
     def make(order: ChannelOrder) -> Node:
         operands = (data, _packed(weights, inputs, order, how))

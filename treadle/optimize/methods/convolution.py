@@ -76,6 +76,11 @@ class ConvSite(Site):
         """How many channels lie next to each other in blocks."""
         return block_of(self.target, self.data.dtype)
 
+    @property
+    def is_read_by_others(self) -> bool:
+        """True where something else reads the input too, so that its kernel cannot pad it."""
+        return self.shared.uses[self.x] > 1
+
     @cached_property
     def image(self) -> tuple[int, int, int]:
         """Return how many images there are, and rows and columns of results of each.

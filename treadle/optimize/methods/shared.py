@@ -16,14 +16,15 @@ T = TypeVar("T")
 class Shared:
     """What methods have made so far that several calls may use.
 
-    `readers` counts the products that read a value. `panels` are packed matrices by what they are
-    made of. `granted` says by how many bytes the weights of a call may grow, `spare_bytes` what is
-    left for calls that only come into being. `following` says what moves between layouts after a
-    node, by the layout of its result.
+    `readers` counts the products that read a value, `uses` all its readers. `panels` are packed
+    matrices by what they are made of. `granted` says by how many bytes the weights of a call may
+    grow, `spare_bytes` what is left for calls that only come into being. `following` says what
+    moves between layouts after a node, by the layout of its result.
     """
 
     def __init__(self) -> None:
         self.readers: Counter[Node] = Counter()
+        self.uses: Counter[Node] = Counter()
         self.panels: dict[Constant, Constant] = {}
         self.granted: Mapping[Call, int] = {}
         self.spare_bytes = 0
@@ -53,6 +54,7 @@ class Shared:
     def clear(self) -> None:
         """Let go of weights and values."""
         self.readers.clear()
+        self.uses.clear()
         self.panels.clear()
         self.granted, self.following = {}, {}
         self._made.clear()
