@@ -183,6 +183,18 @@ def test_relations_of_a_quotient_bound_what_is_divided() -> None:
     assert bounds.reach((N + 31) // 32 - I * 2).hi == 2
 
 
+def test_tiles_of_blocks_are_counted_together() -> None:
+    """Of 47 tiles of 14 rows in blocks of 6 the last has 11 rows: a loop goes over the blocks."""
+    t = Var("t")
+    loop = {t: Interval(0, 47)}
+    tile, first = (t // 6) * 6 + t % 6, (t // 6) * 84 + (t % 6) * 14
+    full = Bounds(assume(loop, tile < 46))
+    assert full.prove(first + 14 <= 655) is True
+    rest = Bounds(assume(assume(loop, tile < 46, holds=False), first < 655))
+    assert rest.of_sum(decompose(655 - first)) == Interval(11, 11)
+    assert Bounds(loop).prove(first + 14 <= 655) is None
+
+
 def test_extremes_of_open_sizes_bound_sums_without_other_relations() -> None:
     """Rows of a border that begin after the last one: i + max(n, 1) is never below n."""
     bounds = Bounds({N: Interval(0, None), I: Interval(0, None)})

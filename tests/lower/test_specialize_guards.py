@@ -79,3 +79,24 @@ def test_a_loop_without_guards_is_left_alone() -> None:
     y = te.compute((8,), lambda i: x[i] + 1.0, name="y")
     func = schedule_to_func(te.create_schedule(y.op), [x, y], "f")
     assert specialize_guards(func) is func
+
+
+def test_a_condition_that_another_implies_is_not_asked() -> None:
+    """Where a tile is whole it has rows, and where it is not its rows are known."""
+    x = te.placeholder((131,), name="x")
+    y = te.compute((131,), lambda i: x[i] + 1.0, name="y")
+    z = te.compute((131,), lambda i: y[i] * 2.0, name="z")
+    s = te.create_schedule(z.op)
+    block, inner = s[z].split(z.op.axis[0], factor=24)
+    tile, place = s[z].split(inner, factor=8)
+    task = s[z].fuse(block, tile)
+    s[z].parallel(task)
+    s[z].unroll(place)
+    s[y].compute_at(s[z], task)
+    after = specialize_guards(simplify_loops(schedule_to_func(s, [x, z], "f")))
+    text = func_text(after)
+    assert text.count("    if ") == 2 + 1  # whole, there at all, and each element of the last
+    assert "max(" not in text
+    data, made = np.arange(131, dtype=np.float32), np.zeros(131, np.float32)
+    run(after, [data, made], None)
+    np.testing.assert_array_equal(made, (data + 1) * 2)

@@ -153,15 +153,27 @@ def _relate(
     news = False
     for side in sides:
         is_open = bounds.has_relations or any(bounds.of(a).hi is None for a in side.terms)
-        if len(side.terms) < 2 or not is_open:
+        if len(side.terms) < 2 or not (is_open or _counts_one_loop(side, limit, bounds)):
             continue
-        key = side.like(side.terms, 0).to_expr()
+        step = math.gcd(*side.terms.values())
+        key = side.like({a: k // step for a, k in side.terms.items()}, 0).to_expr()
         old = facts.get(key, ANY)
-        both = old.intersect(Interval(None, limit - side.const))
+        both = old.intersect(Interval(None, (limit - side.const) // step))
         if both != old:
             facts[key] = both
             news = True
     return news
+
+
+def _counts_one_loop(side: Affine, limit: int, bounds: Bounds) -> bool:
+    """True where parts of one index say less than their sum: (t // 6) * 2 + t % 2 < 7, t < 24.
+
+    That is how many tiles there are, where a loop goes over blocks of them: the last is not full.
+    """
+    if not all(isinstance(a, Binary) and a.op in ("floordiv", "floormod") for a in side.terms):
+        return False
+    high = bounds.plain_sum(side).hi
+    return high is None or high > limit
 
 
 def _limits(side: Affine, limit: int, bounds: Bounds) -> list[tuple[Expr, Interval]]:

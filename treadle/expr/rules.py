@@ -90,6 +90,7 @@ RULES: tuple[Row, ...] = (
     ("int", "max(x, min(y, x))", "x"),
     ("int", "max(min(x, y), x)", "x"),
     ("int", "max(min(x, y), y)", "y"),
+    ("int", "c1 < max(x, c2)", "c1 < x", lambda c1, c2: c1 >= c2),
     ("any", "min(x, x)", "x"),
     ("any", "max(x, x)", "x"),
     ("any", "min(min(x, y), x)", "min(x, y)"),

@@ -116,6 +116,8 @@ class Walk:
         iterations = known.bounds.of_sum(decompose(extent))
         if iterations.hi is not None and iterations.hi <= 0:
             return seq()
+        if iterations.value is not None:
+            extent = Const.of(iterations.value)
         if iterations.hi == 1 and s.kind != "thread":
             once = lp.substitute(s.body, {s.var: Const.of(0)})
             return self.stmt(once if iterations.lo == 1 else If(extent > 0, once), known)

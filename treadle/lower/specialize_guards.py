@@ -26,7 +26,7 @@ from treadle.limits import GUARDED_PARTS, GUARDS
 from treadle.loop import nodes as lp
 from treadle.loop.nodes import For, If, PrimFunc, Stmt
 from treadle.lower.partition_loops import around_inner, cut_loop, partition_loops, threshold
-from treadle.lower.simplify_loops import simplify_loops
+from treadle.lower.simplify_loops import scope_of, simplify_loops
 
 _TRUE = Const.of(True, "bool")
 
@@ -76,11 +76,21 @@ class _Guards:
         if not asked:
             return self._inside(loop, around)
         within = (*around, Iterating(loop.var, loop.extent))
-        cond = all_of(list(dict.fromkeys(asked.values())))
+        cond = all_of(self._not_implied(list(dict.fromkeys(asked.values())), within))
         known = lp.substitute(loop.body, dict.fromkeys(asked, _TRUE))
         free = self.stmt(known, (*within, Holding(cond)))
         guarded = self.stmt(loop.body, (*within, Holding(cond, holds=False)))
         return replace(loop, body=If(cond, free, guarded))
+
+    def _not_implied(self, conditions: list[Expr], around: Around) -> list[Expr]:
+        """Leave out what the other conditions say already: so more is known where one fails."""
+        needed = list(conditions)
+        for cond in conditions:
+            others = [Holding(c) for c in needed if c is not cond]
+            known = scope_of(self.sizes, (*around, *others))
+            if others and known.prove(known.run(cond)) is True:
+                needed.remove(cond)
+        return needed
 
 
 def _guards(body: Stmt, sizes: Sequence[Var]) -> list[Expr]:
