@@ -70,19 +70,41 @@ def test_rows_beyond_the_last_cache_are_taken_in_blocks(machine: str) -> None:
     np.testing.assert_allclose(out, a @ matrix, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("machine", MACHINES)
-@pytest.mark.parametrize(("rows", "is_split"), [(640, True), (641, False), (128, False)])
-def test_rows_beyond_a_core_meet_weights_that_stay_in_it(
-    rows: int, is_split: bool, machine: str
-) -> None:
-    small = {"l2": 128 << 10, "l3": 32 << 20}
-    kernel, _ = dense(rows, 96, 70, with_caches(MACHINES[machine], **small))
-    assert ("split(m_inner" in kernel.schedule) == is_split
-    kernel, (a, w) = dense(rows, 96, 70, with_caches(native(), **small))
-    out = np.zeros((rows, 70), np.float32)
+def assert_multiplies(rows: int, k: int, n: int, target: Target) -> None:
+    """Run a product of this machine with the caches of `target` in its schedule."""
+    kernel, (a, w) = dense(rows, k, n, target)
+    out = np.zeros((rows, n), np.float32)
     run(kernel.lowered, [a, w, out], env=pool_of(3, []), workspace=0)
-    matrix = w.transpose(1, 0, 2).reshape(96, -1)[:, :70]
+    matrix = w.transpose(1, 0, 2).reshape(k, -1)[:, :n]
     np.testing.assert_allclose(out, a @ matrix, rtol=1e-5, atol=1e-5)
+
+
+SMALL = {"l2": 192 << 10, "l3": 32 << 20}
+
+
+def value_of(kernel: Kernel, knob: str) -> object:
+    return next(k.value for k in kernel.knobs if k.name == knob)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize(("rows", "is_first"), [(640, True), (641, True), (128, False)])
+def test_rows_beyond_a_core_meet_weights_that_stay_in_it(
+    rows: int, is_first: bool, machine: str
+) -> None:
+    kernel, _ = dense(rows, 96, 70, with_caches(MACHINES[machine], **SMALL))
+    assert value_of(kernel, "rows_first") == is_first
+    assert ("prefetch_panel(" in kernel.schedule) != is_first  # of what stays nothing is fetched
+    assert_multiplies(rows, 96, 70, with_caches(native(), **SMALL))
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("rows", [640, 641, 655])
+def test_blocks_of_whole_tiles_leave_one_remainder(rows: int, machine: str) -> None:
+    kernel, _ = dense(rows, 96, 768, with_caches(MACHINES[machine], **SMALL))
+    assert value_of(kernel, "rows_first") is False
+    assert "split(m_inner" in kernel.schedule
+    assert "unrolled(max(" not in kernel.loop_text()  # the rows of any tile are known
+    assert_multiplies(rows, 96, 768, with_caches(native(), **SMALL))
 
 
 def open_rows(target: Target) -> Kernel:

@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import prod
 
 from treadle.cost.forks import is_worth_forking
 from treadle.cost.memory import (
-    filled_bytes,
     kept_bytes,
     outlast_products,
     rows_side_by_side,
@@ -18,7 +18,7 @@ from treadle.cost.registers import Tile, tile_cycles, tile_set_cycles
 from treadle.expr.nodes import int_value
 from treadle.expr.traversal import loads
 from treadle.graph.operator import Group
-from treadle.limits import BLOCK_SIZES, TILE_VECTORS
+from treadle.limits import BLOCK_SIZES, BLOCK_TILES, TILE_VECTORS
 from treadle.loop.bodies import inline_bodies
 from treadle.ops.schedules.default import schedule_operands
 from treadle.ops.schedules.stages import (
@@ -41,15 +41,28 @@ from treadle.te.operations import ComputeOp, IterVar, Tensor
 from treadle.te.stage import Stage
 
 
+@dataclass(frozen=True, slots=True)
+class Order:
+    """How the tiles of a product follow each other: (block of rows, strip, batch, tile of rows).
+
+    `block`: the rows of a block, None where all are one. `rows_first`: (batch, tile, strip)
+    instead, without blocks. `is_joint`: the rows of all matrices are taken as those of one.
+    """
+
+    block: int | None = None
+    rows_first: bool = False
+    is_joint: bool = False
+
+
 def schedule_dense_packed(group: Group, target: Target, knobs: Knobs) -> None:
     """Walk panels of weights outside and tiles of rows inside, so that a panel stays in cache.
 
     parallel over (panel, tile): sums of rows x vectors in registers over all of k, the tail, store.
     The first tile of a panel would wait for memory, so every tile of the panel before fetches its
-    part of it, and all fetch weights some steps ahead. Rows that would not stay in the last cache
-    are taken in blocks, each with all the panels; so are those that leave a core's own cache where
-    the weights do not: a core reads the rows it made before, and each of them once. Where so few
-    rows are multiplied that weights alone decide, nothing is fetched ahead.
+    part of it, and all fetch weights some steps ahead. Rows that would not stay in a cache are
+    taken in blocks, each with all the panels: a core reads the rows it made before, and each of
+    them once. Where level 2 holds the weights alone the loops are the other way round (`_order`).
+    Where so few rows are multiplied that weights alone decide, nothing is fetched ahead.
     """
     weights = group.anchor[0].op.input_tensors[-1]
     width = known_size(weights)
@@ -62,11 +75,11 @@ def schedule_dense_packed(group: Group, target: Target, knobs: Knobs) -> None:
     matrices = prod(map(known, batch))
     joint = joint_rows(matrices, known(m), best_rows(0, vectors, row_bytes, target), knobs)
     tile = Tile(joint or pick_rows(knobs, known(m), vectors, row_bytes, target), vectors)
-    block = None if joint else _row_block(sums, tile, target, knobs)
-    _schedule(group, sums, tile, lanes, block, target, knobs, is_joint=joint > 0)
+    order = Order(is_joint=True) if joint else _order(sums, tile, width, target, knobs)
+    _schedule(group, sums, tile, lanes, order, target, knobs)
     is_stream = not joint and _is_stream(sums, tile, target)
     _fetch_ahead(sums, weights, tile, target, knobs, is_stream=is_stream)
-    if knobs.flag("fetch_panel", default=not is_stream):
+    if knobs.flag("fetch_panel", default=not is_stream and not order.rows_first):
         _share_next_panel(sums, weights, tile)
 
 
@@ -88,7 +101,7 @@ def schedule_dense_blocks(group: Group, target: Target, knobs: Knobs) -> None:
     most = max(1, (target.vector_registers - 3 * vectors - 2) // vectors)
     joint = joint_rows(prod(map(known, batch)), rows, most, knobs)
     tile = Tile(joint or _even_rows(rows, most, knobs), vectors)
-    _schedule(group, sums, tile, lanes, None, target, knobs, is_joint=joint > 0)
+    _schedule(group, sums, tile, lanes, Order(is_joint=joint > 0), target, knobs)
     if knobs.flag("unroll", default=True):
         sums.unroll(compute_of(sums).reduce_axis[-1])
 
@@ -110,7 +123,7 @@ def schedule_matmul(group: Group, target: Target, knobs: Knobs) -> None:
     *_, m, n = compute_of(result).axis
     row_bytes = known(compute_of(sums).reduce_axis[0]) * itemsize_of(sums)
     tile = matmul_tile((known(m), known(n)), row_bytes, lanes, target, knobs)
-    _schedule(group, sums, tile, lanes, None, target, knobs)
+    _schedule(group, sums, tile, lanes, Order(), target, knobs)
 
 
 def _is_shared(sums: Stage, lanes: int, target: Target) -> bool:
@@ -133,26 +146,24 @@ def _schedule(
     sums: Stage,
     tile: Tile,
     lanes: int,
-    block: int | None,
+    how: Order,
     target: Target,
     knobs: Knobs,
-    *,
-    is_joint: bool = False,
 ) -> None:
-    """Order (block of rows, strip of columns, batch, tile of rows) and let threads share it."""
+    """Order tiles of rows and strips of columns; let threads share them."""
     result = group.schedule[group.outputs[0]]
     op = compute_of(result)
     *batch, m, n = op.axis
     blocks: list[IterVar] = []
-    if is_joint:
+    if how.is_joint:
         m, batch = result.fuse(*batch, m, name="row"), []
-    if block is not None:
-        outer, m = result.split(m, factor=block)
+    if how.block is not None:
+        outer, m = result.split(m, factor=how.block)
         blocks.append(outer)
     m_outer, m_inner = result.split(m, factor=tile.rows)
     n_outer, n_inner = result.split(n, factor=tile.vectors * lanes)
     n_vector, n_lane = result.split(n_inner, factor=lanes)
-    order = (*blocks, n_outer, *batch, m_outer)
+    order = (*batch, m_outer, n_outer) if how.rows_first else (*blocks, n_outer, *batch, m_outer)
     result.reorder(*order, m_inner, n_vector, n_lane)
     place = result.fuse(*order, name="task")
     result.unroll(m_inner)
@@ -204,28 +215,51 @@ def _prepared_accumulators(group: Group, target: Target, knobs: Knobs) -> Stage:
     return sums
 
 
-def _row_block(sums: Stage, tile: Tile, target: Target, knobs: Knobs) -> int | None:
-    """Return how many rows stay in a cache while panels pass by; None for all of them.
+def _order(sums: Stage, tile: Tile, width: int, target: Target, knobs: Knobs) -> Order:
+    """Return how the tiles of one matrix, or of each of several, follow each other.
 
-    Knob "block", where there is a choice.
+    Knob "rows_first", where there are several panels of `width` columns and several tiles of rows:
+    a tile of rows in the first cache meets panels that stay in level 2, where rows and results do
+    not: so rows are read once, and results are written along their rows.
     """
     op = compute_of(sums)
     rows, columns, steps = known(op.axis[-2]), known(op.axis[-1]), known(op.reduce_axis[0])
+    size = itemsize_of(sums)
+    if rows > tile.rows and columns > width:
+        stay = 0 < columns * steps * size <= target.l2_bytes < rows * (steps + columns) * size
+        fits = tile.rows * steps * size <= target.l1_bytes
+        if knobs.flag("rows_first", default=fits and stay):
+            return Order(rows_first=True)
+    return Order(_row_block(sums, tile, target, knobs))
+
+
+def _row_block(sums: Stage, tile: Tile, target: Target, knobs: Knobs) -> int | None:
+    """Return how many rows stay in a cache while panels pass by; None for all of them.
+
+    Those stay in level 2 of which a tile fits the first cache, where that is enough of them to
+    fetch the next panel evenly; longer ones multiply for longer before they wait, and stay in
+    level 3. Knob "block", where there is a choice.
+    """
+    op = compute_of(sums)
+    rows, steps = known(op.axis[-2]), known(op.reduce_axis[0])
     row_bytes = max(1, steps * itemsize_of(sums))
-    most = kept_bytes(target, 3) // row_bytes
-    stay = 0 < columns * row_bytes <= kept_bytes(target, 2)
-    if stay and rows * row_bytes > kept_bytes(target, 2):
-        most = (filled_bytes(target, 2) - columns * row_bytes) // row_bytes
+    most = kept_bytes(target, 2) // row_bytes
+    is_short = tile.rows * row_bytes <= target.l1_bytes and most >= BLOCK_TILES * tile.rows
+    if not is_short or rows * row_bytes <= target.l2_bytes:
+        most = kept_bytes(target, 3) // row_bytes
     if rows <= max(most, tile.rows):
         return None
     least = max(tile.rows, most // BLOCK_SIZES)
-    even = [block for block in range(least, most + 1) if rows % block == 0]
+    sizes = [b for b in range(least, most + 1) if rows % b == 0 or b % tile.rows == 0]
 
-    def cost(block: int) -> float:
-        cycles = tile_set_cycles(block, tile.vectors, tile, 1, target) / block
-        return round(cycles, 6)
+    def cost(block: int) -> tuple[float, int, int]:
+        """Blocks of whole tiles leave one remainder, others one each; of alike ones the fewest."""
+        alone = rows if block % tile.rows == 0 else block
+        cycles = tile_set_cycles(alone, tile.vectors, tile, 1, target) / alone
+        blocks = -(-rows // block)
+        return round(cycles, 6), blocks, blocks * block
 
-    return knobs.pick("block", reversed(even), cost=cost) if even else None
+    return knobs.pick("block", sizes, cost=cost) if sizes else None
 
 
 def _is_stream(sums: Stage, tile: Tile, target: Target) -> bool:
