@@ -52,6 +52,21 @@ NEWEST_NAMES = (
     "vit_small_r26_s32_224", "vit_tiny_patch16_224",
 )  # fmt: skip
 """And when nothing of those was."""
+FURTHER_NAMES = (
+    "bat_resnext26ts", "coat_tiny", "coatnext_nano_rw_224", "cpubone_b0_bfrobust",
+    "crossvit_tiny_240", "cs3edgenet_x", "cs3sedarknet_xdw", "cspnext_tiny", "darknet17",
+    "davit_small", "dla46x_c", "dla60_res2net", "eca_botnext26ts_256", "edgenext_base",
+    "efficientnet_b0_gn", "efficientnet_cc_b0_4e", "efficientvit_m2", "ese_vovnet39b_evos",
+    "fastvit_sa12", "focalnet_tiny_lrf", "gcresnet33ts", "ghostnetv3_100", "gmixer_24_224",
+    "haloregnetz_b", "hrnet_w18_small_v2", "inception_v4", "legacy_xception", "mixer_s32_224",
+    "mixnet_m", "mobilenet_edgetpu_v2_xs", "mobilenetv4_conv_medium", "nf_regnet_b0",
+    "nf_resnet26", "regnetx_002", "regnety_002", "repvit_m1_5", "res2next50", "resmlp_24_224",
+    "resnetaa50", "resnetv2_18", "sebotnet33ts_256", "sedarknet21", "selecsls60",
+    "seresnext26d_32x4d", "spnasnet_100", "starnet_s3", "swiftformer_xs", "swinv2_cr_tiny_224",
+    "twins_pcpvt_small", "vit_tiny_r_s16_p8_224", "vitamin_small_224", "vovnet39a",
+    "xcit_tiny_24_p8_224",
+)  # fmt: skip
+"""What depthwise convolutions without padded images were tried on first."""
 
 
 def seeded(name: str) -> tuple[nn.Module, tuple[Tensor, ...]]:
@@ -70,9 +85,8 @@ def main() -> int:
     parser.add_argument("--out", type=Path, required=True, metavar="DIR")
     parser.add_argument("names", nargs="*", metavar="name", help="of timm (default: all here)")
     options = parser.parse_args()
-    return export_each(
-        options.names or (*NAMES, *MORE_NAMES, *LAST_NAMES, *NEWEST_NAMES), options.out, seeded
-    )
+    every = (*NAMES, *MORE_NAMES, *LAST_NAMES, *NEWEST_NAMES, *FURTHER_NAMES)
+    return export_each(options.names or every, options.out, seeded)
 
 
 if __name__ == "__main__":
