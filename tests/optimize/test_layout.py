@@ -232,14 +232,34 @@ def test_a_shuffle_between_groups_moves_nothing() -> None:
     assert found["pack_nchwc"] == found["unpack_nchwc"] == 1
 
 
+BORDER = {"pads_before": (1, 1), "pads_after": (1, 1)}
+
+
 def test_what_a_depthwise_convolution_and_others_read_is_not_padded() -> None:
-    x = var("x", 1, 16, 9, 9)
+    x = var("x", 1, 16, 40, 40)
     made = ew.relu(conv(x, constant(32, 16, 1, 1)))
-    border = {"pads_before": (1, 1), "pads_after": (1, 1)}
-    depthwise = conv(made, constant(32, 1, 3, 3), groups=32, **border)
+    depthwise = conv(made, constant(32, 1, 3, 3), groups=32, **BORDER)
     found = laid_out(concat(made, depthwise, axis=1), params=[x])
     assert found["depthwise_conv2d_nchwc"] == 1
     assert found["pad"] == 0
+
+
+@pytest.mark.parametrize(("size", "pads"), [(40, 1), (9, 0)])
+def test_the_kernel_that_makes_a_large_image_pads_it(size: int, pads: int) -> None:
+    x = var("x", 1, 16, size, size)
+    made = ew.relu(conv(x, constant(32, 16, 1, 1)))
+    depthwise = conv(made, constant(32, 1, 3, 3), groups=32, **BORDER)
+    assert laid_out(depthwise, params=[x])["pad"] == pads
+
+
+def test_winograd_reads_the_border_of_what_a_residual_sum_reads() -> None:
+    x = var("x", 1, 64, 28, 28)
+    made = ew.relu(conv(x, constant(64, 64, 1, 1)))
+    filtered = conv(made, constant(64, 64, 3, 3), **BORDER)
+    found = laid_out(ew.add(made, filtered), params=[x])
+    assert found["conv2d_winograd_nchwc"] == 1
+    assert found["pad"] == 0
+    assert laid_out(filtered, params=[x])["pad"] == 1
 
 
 def test_channels_are_moved_once_for_all_users() -> None:

@@ -5,8 +5,8 @@ For every such call all methods of its operator are asked, and the cheapest or t
 makes it (`methods/method.py`). Where that is on blocks of channels the layout is carried through
 every operator that can work on it (`blocked_rules.py`), so that no transform stands between two
 convolutions. Weights are packed here, once. Padding becomes a `pad` of its own, which fusion lets
-the producer write; depthwise convolutions read zeros around the image themselves, and so does
-Winograd's filtering of what others read, too.
+the producer write. Where it cannot, depthwise convolutions and Winograd's filtering read zeros
+around the image themselves; of small images depthwise convolutions always do.
 """
 
 from __future__ import annotations

@@ -4,15 +4,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 
 from treadle.cost.depthwise import WindowTaps
+from treadle.cost.rewrites import outweighs_edges
 from treadle.dtype import bits
+from treadle.graph.types import known_sizes
 from treadle.ops.conv import conv
 from treadle.ops.lowered.conv_nchwc import depthwise_conv2d_nchwc
 from treadle.ops.schedules.estimates import depthwise_nchwc_cycles
-from treadle.optimize.blocked import Blocked
+from treadle.optimize.blocked import Blocked, has_known_image
 from treadle.optimize.channel_order import pack_depthwise, packed_constant
-from treadle.optimize.methods.convolution import ConvSite, why_not_in_blocks
+from treadle.optimize.methods.convolution import ConvSite, padded, why_not_in_blocks
 from treadle.optimize.methods.method import Method
 
 
@@ -41,11 +44,25 @@ def _estimate(site: ConvSite) -> float:
 
 def _build(site: ConvSite) -> Blocked:
     source = site.values.as_blocked(site.x)
-    alone = replace(site.attrs, groups=1)
+    data, attrs = source.node, replace(site.attrs, groups=1)
+    if not _reads_border(site):
+        data, attrs = padded(data, attrs, site.window, site.origin)
     weights = site.known_weights
     packed = packed_constant(pack_depthwise(weights.value, source.order), weights)
-    call = depthwise_conv2d_nchwc.call(alone, (source.node, packed), origin=site.origin)
+    call = depthwise_conv2d_nchwc.call(attrs, (data, packed), origin=site.origin)
     return Blocked(call, source.order)
+
+
+def _reads_border(site: ConvSite) -> bool:
+    """True where a kernel reads zeros around the image itself, as code for its edges.
+
+    Else the kernel that makes the image writes it with its zeros.
+    """
+    if not site.is_padded_by_its_kernel or not has_known_image(site.data):
+        return not site.is_padded_by_its_kernel
+    sizes = known_sizes(site.data.shape[2:])
+    whole = prod(a.before + n + a.after for a, n in zip(site.window, sizes, strict=True))
+    return outweighs_edges(whole - prod(sizes), prod(sizes))
 
 
 conv_depthwise = Method(

@@ -205,7 +205,8 @@ def _build(site: ConvSite, tile: int, *, at_runtime: bool) -> Blocked:
         how = replace(how, unused=inputs.unused)
     *deep, high, wide = site.window
     after = _pads_after(site, tile)
-    if site.is_read_by_others and not deep and min(high.before, wide.before, *after) >= 0:
+    is_free = site.is_padded_by_its_kernel
+    if not is_free and not deep and min(high.before, wide.before, *after) >= 0:
         data, how = source.node, replace(how, before=(high.before, wide.before))
     else:
         ends = zip((high, wide), after, strict=True)

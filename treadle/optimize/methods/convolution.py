@@ -8,6 +8,7 @@ from functools import cached_property
 from math import prod
 
 from treadle.graph.nodes import Call, Constant, Node
+from treadle.graph.operator import POINTWISE, Fusion, Operator
 from treadle.graph.types import tensor_type
 from treadle.ops.conv import ConvAttrs, conv_axes
 from treadle.ops.lowered.conv_nchwc import BlockedConvAttrs
@@ -77,9 +78,20 @@ class ConvSite(Site):
         return block_of(self.target, self.data.dtype)
 
     @property
-    def is_read_by_others(self) -> bool:
-        """True where something else reads the input too, so that its kernel cannot pad it."""
-        return self.shared.uses[self.x] > 1
+    def is_padded_by_its_kernel(self) -> bool:
+        """True where the kernel that makes the input can write it with zeros around it.
+
+        That is one with a schedule of its own, of which nothing else reads the result.
+        """
+        x = self.x
+        while isinstance(x, Call) and isinstance(x.op, Operator) and self.shared.uses[x] == 1:
+            if x.op.fusion is Fusion.ANCHOR:
+                return True
+            calls = [a for a in x.args if isinstance(a, Call)]
+            if x.op.fusion not in POINTWISE or not calls:
+                return False
+            x = calls[0]
+        return False
 
     @cached_property
     def image(self) -> tuple[int, int, int]:
