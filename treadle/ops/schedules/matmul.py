@@ -247,10 +247,13 @@ def _row_block(sums: Stage, tile: Tile, target: Target, knobs: Knobs) -> int | N
     is_short = tile.rows * row_bytes <= target.l1_bytes and most >= BLOCK_TILES * tile.rows
     if not is_short or rows * row_bytes <= target.l2_bytes:
         most = kept_bytes(target, 3) // row_bytes
-    if rows <= max(most, tile.rows):
+    most = max(most, tile.rows)
+    if rows <= most:
         return None
-    least = max(tile.rows, most // BLOCK_SIZES)
-    sizes = [b for b in range(least, most + 1) if rows % b == 0 or b % tile.rows == 0]
+    least, tiles = max(tile.rows, most // BLOCK_SIZES), -(-rows // tile.rows)
+    fewest = -(-tiles // (most // tile.rows))
+    whole = {-(-tiles // (fewest * k)) * tile.rows for k in range(1, BLOCK_SIZES + 1)}
+    sizes = sorted({*whole, *(b for b in range(least, most + 1) if rows % b == 0)})
 
     def cost(block: int) -> tuple[float, int, int]:
         """Blocks of whole tiles leave one remainder, others one each; of alike ones the fewest."""
@@ -259,7 +262,7 @@ def _row_block(sums: Stage, tile: Tile, target: Target, knobs: Knobs) -> int | N
         blocks = -(-rows // block)
         return round(cycles, 6), blocks, blocks * block
 
-    return knobs.pick("block", sizes, cost=cost) if sizes else None
+    return knobs.pick("block", sizes, cost=cost)
 
 
 def _is_stream(sums: Stage, tile: Tile, target: Target) -> bool:
