@@ -85,10 +85,10 @@ class _Guards:
     def _not_implied(self, conditions: list[Expr], around: Around) -> list[Expr]:
         """Leave out what the other conditions say already: so more is known where one fails."""
         needed = list(conditions)
-        for cond in conditions:
+        for cond in conditions if len(conditions) > 1 else ():
             others = [Holding(c) for c in needed if c is not cond]
             known = scope_of(self.sizes, (*around, *others))
-            if others and known.prove(known.run(cond)) is True:
+            if known.prove(known.run(cond)) is True:
                 needed.remove(cond)
         return needed
 

@@ -37,14 +37,13 @@ from treadle.ops.movement import slice_
 from treadle.ops.norm import softmax
 from treadle.ops.reshaping import broadcast_to, reshape, transpose
 from treadle.optimize.attention_masks import PRODUCTS, keys_ahead
+from treadle.optimize.methods.convolution import FLOATS
 from treadle.optimize.movement_rules import reshaped, shape_of
 from treadle.optimize.outline import is_embedded, outline
 from treadle.optimize.reshape_rules import swapped_operand
 from treadle.optimize.rule import Rule, Uses, apply_rules, attrs_of
 from treadle.target.base import Target
 from treadle.target.gpu_machine import Gpu
-
-_DTYPES = ("float32", "float64")
 
 
 def fuse_attention(function: Function, target: Target) -> Function:
@@ -185,7 +184,7 @@ def _is_worth(product: Call, values: Node, target: Target) -> bool:
     """True where vectors of rows cost no more than vectors of keys and storing the scores."""
     types = [tensor_type(t.type) for t in (*product.args, values)]
     dtype = types[0].dtype
-    if dtype not in _DTYPES or not all(t.dtype == dtype for t in types):
+    if dtype not in FLOATS or not all(t.dtype == dtype for t in types):
         return False
     if target.gpu is not None:
         return _is_worth_on_gpu(product, values, target.gpu)

@@ -80,11 +80,11 @@ class _Layouts:
         self.calls: list[tuple[MethodCall, Method[Any]]] = []
 
     def run(self, function: Function) -> Function:
-        nodes = list(g.topological([function.body]))
+        self.shared.users = users = g.users([function.body])
+        nodes = list(users)
         self.shared.readers.update(n.args[0] for n in nodes if isinstance(n, Call) and _shares(n))
-        self.shared.uses.update([function.body, *(o for n in nodes for o in g.operands(n))])
         self.shared.following = following(
-            nodes, function.body, self._wants_blocks, can_carry_blocks
+            users, function.body, self._wants_blocks, can_carry_blocks
         )
         self._grant(nodes)
         for node in nodes:

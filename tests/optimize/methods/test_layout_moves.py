@@ -7,7 +7,7 @@ import pytest
 
 from tests.optimize.cases import constant, function, var
 from tests.targets import AVX512
-from treadle.graph.nodes import Call, Node, topological
+from treadle.graph.nodes import Call, Node, users
 from treadle.ops import elementwise as ew
 from treadle.ops.conv import conv
 from treadle.ops.reshaping import reshape
@@ -28,8 +28,7 @@ def carries(reader: Call) -> bool:
 
 
 def after(x: Node, result: Node) -> Following:
-    nodes = list(topological([result]))
-    return following(nodes, result, wants, carries)[x]
+    return following(users([result]), result, wants, carries)[x]
 
 
 def test_a_convolution_reads_blocks_and_the_caller_does_not() -> None:

@@ -20,7 +20,7 @@ the window, of which there are up to four times fewer to store and to read.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, TypeVar
 
@@ -139,35 +139,28 @@ def _infer(attrs: WinogradAttrs, x: Type, u: Type) -> TensorType:
     if not 0 <= attrs.unused < (ib if data.ndim == 5 and attrs.groups == 1 else 1):
         raise TypeMismatch(f"{attrs.unused} of the {ib} channels of the last block are not in use")
     given = known_extent(data, -3, "image"), known_extent(data, -2, "image")
-    fits = [b >= 0 and a >= 0 for b, a in _border(attrs, given)]
-    if min(attrs.height, attrs.width) < 1 or not all(fits):
+    border = border_of(attrs, given)
+    is_whole = attrs.before is not None or not any(after for _, after in border)
+    if min(attrs.height, attrs.width) < 1 or not is_whole or min(map(min, border)) < 0:
+        read = " x ".join(str(sum(zeros) + n) for zeros, n in zip(border, given, strict=True))
         raise TypeMismatch(
             f"{attrs.height} x {attrs.width} outputs in tiles of {attrs.tile} need an image padded "
-            f"to {' x '.join(map(str, _extents_read(attrs)))}, the data is {data}"
+            f"to {read}, the data is {data}"
         )
     deep = tuple(a.out for a in _depth(attrs, data, chunks // held))
     return data.with_shape((data.shape[0], filters, *deep, attrs.height, attrs.width, ob))
 
 
-def _extents_read(attrs: WinogradAttrs) -> tuple[int, int]:
-    """Return how many rows and columns whole tiles read."""
-    (high, wide), (down, across) = (attrs.height, attrs.width), attrs.dilations
-    return (
-        padded_extent(high, attrs.tile, down, attrs.stride),
-        padded_extent(wide, attrs.tile, across, attrs.stride),
-    )
+def border_of(attrs: WinogradAttrs, image: Sequence[int]) -> list[tuple[int, int]]:
+    """Return the zeros before and after the rows and the columns of an image that whole tiles read.
 
-
-def _border(attrs: WinogradAttrs, image: tuple[int, int]) -> list[tuple[int, int]]:
-    """Return the zeros before and after the rows and the columns of an image.
-
-    Negative after one that is too large, or not of the size that is read where none come before.
+    Negative numbers after it are of an image that is larger than what is read.
     """
-    needed = _extents_read(attrs)
-    if attrs.before is None:
-        return [(0, 0 if size == n else -1) for size, n in zip(image, needed, strict=True)]
-    every = zip(image, needed, attrs.before, strict=True)
-    return [(before, n - size - before) for size, n, before in every]
+    outputs, before = (attrs.height, attrs.width), attrs.before or (0, 0)
+    return [
+        (first, padded_extent(n, attrs.tile, gap, attrs.stride) - size - first)
+        for n, gap, size, first in zip(outputs, attrs.dilations, image, before, strict=True)
+    ]
 
 
 def _depth(attrs: WinogradAttrs, data: TensorType, taps: int) -> tuple[WindowAxis, ...]:
@@ -252,7 +245,7 @@ def _compute(attrs: WinogradAttrs, x: te.Tensor, u: te.Tensor) -> list[te.Tensor
     and so do the images that a stride takes apart.
     """
     extents = _extents_of(attrs, x, u)
-    border = _border(attrs, (int_value(x.shape[-3]) or 0, int_value(x.shape[-2]) or 0))
+    border = border_of(attrs, [int_value(d) or 0 for d in x.shape[-3:-1]])
     none, (before, after) = (0,) * (len(x.shape) - 3), zip(*border, strict=True)
     pad = pad_stage(x, (*none, *before, 0), (*none, *after, 0))
     rows, v = _input_transform(attrs, x if pad is None else pad, extents)
@@ -374,7 +367,7 @@ def _reference(attrs: WinogradAttrs, x: np.ndarray, u: np.ndarray) -> np.ndarray
 def _reference_image(attrs: WinogradAttrs, x: np.ndarray, u: np.ndarray) -> np.ndarray:
     dh, dw = attrs.dilations
     step = attrs.stride
-    x = np.pad(x, [(0, 0), (0, 0), *_border(attrs, (x.shape[2], x.shape[3])), (0, 0)])
+    x = np.pad(x, [(0, 0), (0, 0), *border_of(attrs, x.shape[2:4]), (0, 0)])
     if step > 1:
         apart = [x[:, :, a::step, b::step] for a in range(step) for b in range(step)]
         x = np.concatenate(apart, axis=1)

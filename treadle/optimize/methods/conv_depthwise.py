@@ -58,8 +58,10 @@ def _reads_border(site: ConvSite) -> bool:
 
     Else the kernel that makes the image writes it with its zeros.
     """
-    if not site.is_padded_by_its_kernel or not has_known_image(site.data):
-        return not site.is_padded_by_its_kernel
+    if not site.is_padded_by_its_kernel:
+        return True
+    if not has_known_image(site.data):
+        return False
     sizes = known_sizes(site.data.shape[2:])
     whole = prod(a.before + n + a.after for a, n in zip(site.window, sizes, strict=True))
     return outweighs_edges(whole - prod(sizes), prod(sizes))

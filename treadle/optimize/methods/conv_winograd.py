@@ -18,12 +18,12 @@ from math import prod
 
 from treadle.cost.winograd import WinogradShape, fits_weights
 from treadle.graph.nodes import Constant, Node
-from treadle.graph.types import known_sizes, tensor_type
+from treadle.graph.types import known_sizes
 from treadle.ops.conv import conv
 from treadle.ops.lowered.conv_winograd import (
     WinogradAttrs,
+    border_of,
     conv2d_winograd_nchwc,
-    padded_extent,
     tiles_along,
 )
 from treadle.ops.lowered.conv_winograd_dynamic import (
@@ -204,13 +204,13 @@ def _build(site: ConvSite, tile: int, *, at_runtime: bool) -> Blocked:
     elif site.data.ndim == 4:
         how = replace(how, unused=inputs.unused)
     *deep, high, wide = site.window
-    after = _pads_after(site, tile)
-    is_free = site.is_padded_by_its_kernel
-    if not is_free and not deep and min(high.before, wide.before, *after) >= 0:
-        data, how = source.node, replace(how, before=(high.before, wide.before))
+    unpadded = replace(how, before=(high.before, wide.before))
+    border = border_of(unpadded, known_sizes(site.data.shape[-2:]))
+    if not site.is_padded_by_its_kernel and not deep and min(map(min, border)) >= 0:
+        data, how = source.node, unpadded
     else:
-        ends = zip((high, wide), after, strict=True)
-        window = (*deep, *(replace(axis, after=rest) for axis, rest in ends))
+        ends = zip((high, wide), border, strict=True)
+        window = (*deep, *(replace(axis, after=after) for axis, (_, after) in ends))
         data, _ = padded(source.node, site.attrs, window, site.origin)
 
     def make(order: ChannelOrder) -> Node:
@@ -245,18 +245,6 @@ def _packed(
     if how.plain_weights:
         return packed_constant(plain_weights(packed), weights)
     return packed_constant(transform_weights(packed, how.tile, how.stride), weights)
-
-
-def _pads_after(site: ConvSite, tile: int) -> tuple[int, int]:
-    """Return the padding after rows and columns of the image filled up to whole tiles."""
-    gaps, stride = _gaps(site), _stride(site)
-    outputs = known_sizes(a.out for a in site.window[-2:])
-    sizes = known_sizes(tensor_type(site.x.type).shape[-2:])
-    high, wide = (
-        padded_extent(n, tile, gap, stride) - size - axis.before
-        for n, gap, size, axis in zip(outputs, gaps, sizes, site.window[-2:], strict=True)
-    )
-    return high, wide
 
 
 def _attrs(site: ConvSite, tile: int) -> WinogradAttrs:

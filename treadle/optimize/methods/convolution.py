@@ -84,7 +84,8 @@ class ConvSite(Site):
         That is one with a schedule of its own, of which nothing else reads the result.
         """
         x = self.x
-        while isinstance(x, Call) and isinstance(x.op, Operator) and self.shared.uses[x] == 1:
+        users = self.shared.users
+        while isinstance(x, Call) and isinstance(x.op, Operator) and len(users.get(x, ())) == 1:
             if x.op.fusion is Fusion.ANCHOR:
                 return True
             calls = [a for a in x.args if isinstance(a, Call)]

@@ -7,14 +7,14 @@ any method is chosen, from the results of a function back to its inputs (`follow
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import prod
 
 from treadle.cost.memory import level_cycles
 from treadle.cost.unknown import IMAGE_EXTENT
 from treadle.dtype import itemsize
-from treadle.graph.nodes import Call, Node, operands
+from treadle.graph.nodes import Call, Node
 from treadle.graph.types import Dim, TensorType
 from treadle.target.base import Target
 
@@ -57,28 +57,24 @@ class Following:
 
 
 def following(
-    nodes: Sequence[Node],
+    users: dict[Node, list[Node]],
     result: Node,
     wants_blocks: Callable[[Call, Node], int],
     carries_blocks: Callable[[Call], bool],
 ) -> Mapping[Node, Following]:
-    """Return what moves after each of `nodes`, which come after their operands.
+    """Return what moves after each node, in the order and by the users of `graph.nodes.users`.
 
     A reader takes blocks of `wants_blocks(reader, operand)` channels where that is not 0. One for
     which `carries_blocks(reader)` holds takes either layout, and has its result in the same. All
     others, and who calls the function, take the layout of the model.
     """
-    readers: dict[Node, list[Node]] = {}
-    for node in nodes:
-        for operand in dict.fromkeys(operands(node)):
-            readers.setdefault(operand, []).append(node)
     found: dict[Node, Following] = {}
-    for node in reversed(nodes):
+    for node in reversed(users):
         if not isinstance(node.type, TensorType):
             continue
         here = bytes_of(node.type)
         read = [Following(unpacked=here)] if node is result else []
-        for reader in readers.get(node, ()):
+        for reader in users[node]:
             block = wants_blocks(reader, node) if isinstance(reader, Call) else 0
             if block:
                 read.append(Following(packed=bytes_of(node.type, block)))

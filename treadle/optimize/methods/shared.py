@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from treadle.graph.nodes import Call, Constant, Node
@@ -16,7 +16,7 @@ T = TypeVar("T")
 class Shared:
     """What methods have made so far that several calls may use.
 
-    `readers` counts the products that read a value, `uses` all its readers. `panels` are packed
+    `readers` counts the products that read a value, `users` are all that do. `panels` are packed
     matrices by what they are made of. `granted` says by how many bytes the weights of a call may
     grow, `spare_bytes` what is left for calls that only come into being. `following` says what
     moves between layouts after a node, by the layout of its result.
@@ -24,7 +24,7 @@ class Shared:
 
     def __init__(self) -> None:
         self.readers: Counter[Node] = Counter()
-        self.uses: Counter[Node] = Counter()
+        self.users: Mapping[Node, Sequence[Node]] = {}
         self.panels: dict[Constant, Constant] = {}
         self.granted: Mapping[Call, int] = {}
         self.spare_bytes = 0
@@ -54,7 +54,6 @@ class Shared:
     def clear(self) -> None:
         """Let go of weights and values."""
         self.readers.clear()
-        self.uses.clear()
         self.panels.clear()
-        self.granted, self.following = {}, {}
+        self.users, self.granted, self.following = {}, {}, {}
         self._made.clear()
