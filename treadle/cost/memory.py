@@ -20,8 +20,14 @@ _MET = 4
 """Of so many steps that fetch ahead, all but one have something to fetch."""
 _MANY_PASSES = 32
 """From so many passes over the same data on, what the first of them waits for does not count."""
+_SHORT_ROWS = 2
+"""How many times as long as one stream the same data takes in short rows, far apart."""
 _ROW_STAGES = 4
 """Stages of a row that the stack has room for, each of the largest size that is taken."""
+
+BLOCKS_AHEAD = 2
+"""How many blocks of channels before its use data is fetched: level 3 answers while a tile computes
+with one of them."""
 
 Numbers = TypeVar("Numbers", float, npt.NDArray[np.float64])
 """A size, or those of several candidates that are compared: one result for each."""
@@ -48,6 +54,25 @@ def stream_cycles(size: float, target: Target) -> float:
 def level_cycles(size: Numbers, level: int, target: Target) -> Numbers:
     """Return the cycles in which a core reads `size` bytes from a level of cache, 1 to 3."""
     return size / target.machine.caches[level - 1].bytes_per_cycle
+
+
+def again_cycles(size: float, tensor: int, target: Target) -> float:
+    """Return the cycles to read `size` bytes beyond level 2, of a tensor of so many, in long runs.
+
+    What level 3 keeps comes from there, all but the first time.
+    """
+    if tensor <= kept_bytes(target, 3):
+        return level_cycles(size, 3, target)
+    return size / memory_bytes_per_cycle(target)
+
+
+def rows_cycles(size: float, tensor: int, position: int, target: Target) -> float:
+    """Return what `again_cycles` does, of short rows far apart, which no machine foresees.
+
+    Positions of whole lines are fetched ahead; of several in a line the first one is waited for.
+    """
+    short = position < target.machine.line_bytes
+    return (_SHORT_ROWS if short else 1) * again_cycles(size, tensor, target)
 
 
 def remote_cycles(size: Numbers, target: Target) -> Numbers:

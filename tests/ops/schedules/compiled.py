@@ -23,6 +23,8 @@ from tests.target.kernel import native, pool_of, run
 from treadle.build.kernel import Kernel
 from treadle.graph.operator import OPERATORS, Example
 from treadle.target.base import Target
+from treadle.te.choice import Choice
+from treadle.te.knobs import DEFAULTS
 
 assert treadle.ops
 
@@ -35,6 +37,7 @@ def check(
     atol: float = 1e-5,
     chunks: int = 3,
     given: Mapping[int, np.ndarray] | None = None,
+    choice: Choice = DEFAULTS,
     **attrs: object,
 ) -> None:
     """Run an operator on this machine, on random inputs but those `given` by position."""
@@ -47,7 +50,7 @@ def check(
     call = call_of(op, example, inputs)
     expected = reference_of(op, call, inputs)
     outputs = [np.zeros(e.shape, e.dtype) for e in expected]
-    kernel = Kernel(function_of(call), native())
+    kernel = Kernel(function_of(call), native(), choice)
     lowered = kernel.lowered
     arrays = [np.array(x, order="C") for x in inputs] + outputs
     run(lowered, arrays, env=pool_of(chunks, []), workspace=lowered.workspace_bytes)
@@ -60,10 +63,11 @@ def kernel_of(
     name: str,
     *shapes: tuple[int, ...],
     given: Mapping[int, np.ndarray] | None = None,
+    choice: Choice = DEFAULTS,
     **attrs: object,
 ) -> Kernel:
     """Return an operator's kernel of float32 operands, but those `given`, for a target."""
     op = OPERATORS.get(name)
     assert op is not None
     example = Example(shapes, attrs, ("float32",) * len(shapes), inputs=given or {})
-    return Kernel(function_of(call_of(op, example, inputs_of(example))), target)
+    return Kernel(function_of(call_of(op, example, inputs_of(example))), target, choice)

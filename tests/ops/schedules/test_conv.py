@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Blocked convolutions: bands of rows, tiles within groups."""
+"""Blocked convolutions: what is fetched ahead, tiles within groups."""
 
 from __future__ import annotations
 
@@ -8,50 +8,13 @@ import pytest
 from tests.ops.schedules.compiled import check, kernel_of
 from tests.targets import AVX2
 from tests.targets import AVX512 as TARGET
-from treadle import te
 from treadle.build.kernel import Kernel
-from treadle.cost.registers import WindowTile
 from treadle.graph.nodes import Function, Var
 from treadle.graph.operator import OPERATORS
 from treadle.graph.types import TensorType
 from treadle.ops import elementwise as ew
 from treadle.ops.lowered.conv_nchwc import conv2d_nchwc
-from treadle.ops.schedules.conv import rows_per_band
 from treadle.target.base import Target
-from treadle.te import schedule
-from treadle.te.knobs import Knobs
-
-
-def band_of(
-    image: tuple[int, int], channels: int, filters: int, tile: WindowTile, kernel: int = 1
-) -> int:
-    x = te.placeholder((1, channels // 16, *image, 16), name="x")
-    w = te.placeholder((filters // 16, channels // 16, kernel, kernel, 16, 16), name="w")
-    assert conv2d_nchwc.compute is not None
-    (total,) = conv2d_nchwc.compute(conv2d_nchwc.make_attrs({}), x, w)
-    s = schedule.create_schedule(total.op)
-    height = image[0] - kernel + 1
-    return rows_per_band(s[total], -(-height // tile.high), tile, TARGET, Knobs())
-
-
-@pytest.mark.parametrize("height", [7, 12, 13, 56])
-@pytest.mark.parametrize("channels", [16, 256])
-def test_bands_divide_the_rows(height: int, channels: int) -> None:
-    rows = -(-height // 2)
-    assert rows % band_of((height, 14), channels, 512, WindowTile(2, 14, 1)) == 0
-
-
-def test_input_that_is_larger_than_the_weights_stays_near() -> None:
-    """Many positions of few channels: all channels of a few rows before the next rows."""
-    band = band_of((56, 28), 32, 256, WindowTile(1, 28, 1))
-    assert band * 28 * 32 * 4 < TARGET.l1_bytes
-    assert band_of((14, 14), 256, 256, WindowTile(1, 14, 2)) == 14
-
-
-@pytest.mark.parametrize("channels", [64, 256, 1024])
-def test_bands_leave_a_last_tile_of_its_own_to_the_parallel_loop(channels: int) -> None:
-    assert band_of((15, 7), channels, channels, WindowTile(2, 7, 2), kernel=3) in (1, 7)
-    assert band_of((35, 35), channels, channels, WindowTile(2, 7, 2), kernel=3) in (1, 17)
 
 
 def test_weights_and_the_data_of_single_taps_are_fetched_ahead() -> None:
@@ -146,12 +109,30 @@ def test_weights_are_fetched_once_a_block_where_level_2_does_not_hold_them(
 ) -> None:
     shapes = (1, channels, 28, 28, 8), (channels, channels, 1, 1, 8, 8)
     kernel = kernel_of(AVX2, "conv2d_nchwc", *shapes)
-    assert kernel.schedule.count(".prefetch(") == count
+    assert kernel.schedule.count(".prefetch(x1") == count
     bodies = loop_bodies(kernel.asm())
     body = max(bodies, key=lambda lines: sum("vfmadd" in x for x in lines))
     adds, fetches = (sum(word in x for x in body) for word in ("vfmadd", "prefetch"))
     shared = kernel.schedule.count(".prefetch_panel(")
-    assert (fetches - shared) * 8 <= adds * count
+    data = 2  # lines of a tile of four positions
+    assert (fetches - shared - data) * 8 <= adds * count
+
+
+@pytest.mark.parametrize(
+    ("shapes", "is_fetched"),
+    [
+        (((1, 32, 28, 28, 8), (8, 32, 1, 1, 8, 8)), True),
+        (((1, 4, 80, 80, 8), (8, 4, 1, 1, 8, 8)), False),  # most would be past the last channel
+        (((1, 16, 14, 14, 8), (8, 16, 1, 1, 8, 8)), False),  # level 2 has them
+        (((1, 32, 30, 30, 8), (8, 32, 3, 3, 8, 8)), False),  # other taps have read them
+        (((1, 32, 6, 28, 28, 8), (8, 32, 3, 1, 1, 8, 8)), True),  # three planes, each once
+    ],
+)
+def test_short_rows_are_fetched_that_a_tile_reads_once(
+    shapes: tuple[tuple[int, ...], ...], is_fetched: bool
+) -> None:
+    kernel = kernel_of(AVX2, "conv2d_nchwc", *shapes)
+    assert kernel.schedule.count(".prefetch(x0") == is_fetched
 
 
 @pytest.mark.parametrize(("size", "fetches"), [(56, True), (7, False)])

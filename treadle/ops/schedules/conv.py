@@ -9,12 +9,10 @@ from typing import Any
 
 from treadle.cost.depthwise import WindowTaps
 from treadle.cost.memory import (
-    filled_bytes,
+    BLOCKS_AHEAD,
     is_met,
     is_near_again,
     kept_bytes,
-    level_cycles,
-    memory_bytes_per_cycle,
     outlast_products,
     steps_to_cores,
     steps_to_memory,
@@ -28,7 +26,8 @@ from treadle.expr.nodes import Const, int_value
 from treadle.expr.simplify import simplify
 from treadle.expr.traversal import walk
 from treadle.graph.operator import Group
-from treadle.limits import BANDS, DEPTHWISE_WIDTH, REMAINDER_WIDTH
+from treadle.limits import DEPTHWISE_WIDTH, REMAINDER_WIDTH
+from treadle.ops.schedules.conv_bands import rows_per_band
 from treadle.ops.schedules.default import schedule_operands
 from treadle.ops.schedules.depthwise_tiles import depthwise_tile
 from treadle.ops.schedules.stages import (
@@ -62,6 +61,8 @@ def schedule_conv2d_nchwc(group: Group, target: Target, knobs: Knobs) -> None:
 
     parallel over (n, channel tile, row): for each tile of positions: sums in registers over
     (ic, kh, kw, icb), two vectors of weights against a broadcast input, then the element-wise tail.
+    Of volumes a band of rows is finished in all planes before the next: windows of planes that
+    follow each other read the same rows.
     """
     total = _prepare(group, target, knobs)
     s = group.schedule
@@ -84,7 +85,7 @@ def schedule_conv2d_nchwc(group: Group, target: Target, knobs: Knobs) -> None:
     if height != DYNAMIC:
         rows = rows_per_band(total, -(-height // tile.high), tile, target, knobs, groups=groups)
         band, oh_outer = result.split(oh_outer, factor=rows)
-        tasks = [n, *deep, band, oc_outer, oh_outer]
+        tasks = [n, band, *deep, oc_outer, oh_outer]
     tiles = (oc_inner, oh_inner, ow_inner)
     _run_tiles(total, result, tasks, ow_outer, tiles, ocb, target, knobs)
     _fetch_operands(total, result, ow_outer, target, knobs)
@@ -287,58 +288,6 @@ def _skip_zeros(total: Stage, taps: tuple[Taps, Taps]) -> None:
             total.skip_outside(axis, data, dim, along.before, along.before + along.size)
 
 
-def rows_per_band(
-    total: Stage,
-    rows: int,
-    tile: WindowTile,
-    target: Target,
-    knobs: Knobs,
-    *,
-    groups: int = 1,
-    lead: int = 1,
-) -> int:
-    """Return knob "band": the tile rows of the image to finish for all channels before the next.
-
-    A band's input is read once per tile of output channels, all weights once per band: what fits
-    a cache costs nothing to read again from there. The band that moves least wins.
-    `lead` axes stand before the channels: the batch, and what else reads the same input.
-    """
-    op = total.op
-    assert isinstance(op, ComputeOp)
-    if any(int_value(a.extent) is None for a in (*op.axis[1:], *op.reduce_axis)):
-        return rows
-    oc, *deep, ocb = (known(a) for a in op.axis[lead:])
-    oc *= prod(known(a) for a in op.axis[1:lead])
-    oh, ow = deep[-2:] if len(deep) > 1 else (deep[0], 1)
-    taps = [known(a) for a in op.reduce_axis]
-    size: int = itemsize_of(total)
-    window = prod(taps[1:-1])
-    weights = oc * ocb * prod(taps) * size
-    source = prod(taps) // window * ow * oh * size
-    passes = -(-oc // (groups * tile.vectors))
-
-    def moved(band: int, room: int) -> float:
-        bands = -(-rows // band)
-        lines = band / rows + (window > 1) * 2 * tile.high / max(oh, 1)
-        held = source * lines + weights / (groups * passes)
-        reads = groups * source * lines * bands * (1 if held <= room else passes)
-        return reads + weights * (1 if weights <= room else bands)
-
-    def from_others(band: int) -> float:
-        """What the other cores read too: all weights where they share bands, else all inputs."""
-        return (weights if rows // band % target.cores == 0 else source) * (1 - 1 / target.cores)
-
-    def cost(band: int) -> tuple[float, int]:
-        level_2, level_1 = kept_bytes(target, 2), filled_bytes(target, 1)
-        cycles = (moved(band, level_2) + from_others(band)) / memory_bytes_per_cycle(target)
-        return cycles + level_cycles(moved(band, level_1), 2, target), -band
-
-    # A last tile that is not as high as the others must be found from the parallel loop alone.
-    shared = range(2, min(rows, BANDS) if oh % tile.high == 0 else 2)
-    bands = dict.fromkeys((1, *(b for b in shared if rows % b == 0), rows))
-    return knobs.pick("band", bands, cost=cost)
-
-
 def _register_accumulators(total: Stage, *, lead: int = 1) -> None:
     """Order the loops of the accumulators: reduction outside, positions, then vectors.
 
@@ -373,6 +322,7 @@ def _fetch_ahead(
     if known(op.axis[-1]) * itemsize_of(total) < target.machine.line_bytes:
         vectors = tile.vectors * registers
         _unroll_short_steps(total, weights, vectors, step, target, knobs, pays=pays)
+        _fetch_blocks_of_data(total, weights, target, knobs)
         return
     if _is_in_memory(total, weights):
         usual = steps_to_memory(step, target)
@@ -402,8 +352,8 @@ def _unroll_short_steps(
 
     A line holds several steps' weights and several positions' data: fetched by each step it would
     be fetched again, and the few multiply-adds of a step do not hide what that takes besides. So
-    weights are fetched block by block, where level 2 does not hold them, and data not at all. A
-    tile of one vector loads a value for each multiply-add; written out, its loads take registers.
+    weights are fetched block by block, where level 2 does not hold them. A tile of one vector
+    loads a value for each multiply-add; written out, its loads take registers.
     """
     *_, icb = compute_of(total).reduce_axis
     if knobs.flag("unroll", default=vectors > 1):
@@ -416,6 +366,23 @@ def _unroll_short_steps(
     stays = 0 < size <= kept_bytes(target, 2)
     usual = 0 if stays else ceil(steps_to_memory(step * steps, target))
     _fetch(total, weights, outside, "fetch_weights", usual, knobs, pays=pays)
+
+
+def _fetch_blocks_of_data(total: Stage, weights: Tensor, target: Target, knobs: Knobs) -> None:
+    """Fetch data by blocks of channels where windows of 1x1 read more than level 2 keeps.
+
+    They are short rows, far apart, as `_fetch_ahead` says, each read once by a tile.
+    """
+    op = compute_of(total)
+    if len(op.input_tensors) > 2:  # the channels of a group are looked up
+        return
+    ic, *taps, _ = op.reduce_axis
+    data = next(t for t in op.input_tensors if t is not weights)
+    if not _is_in_memory(total, data) or prod(known(a) for a in taps[-2:]) != 1:
+        return
+    size = (size_of(data.shape) or 0) * itemsize(data.dtype)
+    pays = size > kept_bytes(target, 2) and is_met(known(ic), BLOCKS_AHEAD)
+    _fetch(total, data, ic, "fetch_data", BLOCKS_AHEAD, knobs, pays=pays)
 
 
 def _share_next_panels(

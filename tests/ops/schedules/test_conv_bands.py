@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bands: the rows of an image that a convolution finishes for all channels before the next."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.ops.schedules.compiled import check, kernel_of
+from tests.targets import AVX2
+from tests.targets import AVX512 as TARGET
+from treadle import te
+from treadle.cost.registers import WindowTile
+from treadle.ops.lowered.conv_nchwc import conv2d_nchwc
+from treadle.ops.schedules.conv_bands import rows_per_band
+from treadle.te import schedule
+from treadle.te.knobs import Config, Knobs
+
+
+def band_of(
+    image: tuple[int, int], channels: int, filters: int, tile: WindowTile, kernel: int = 1
+) -> int:
+    x = te.placeholder((1, channels // 16, *image, 16), name="x")
+    w = te.placeholder((filters // 16, channels // 16, kernel, kernel, 16, 16), name="w")
+    assert conv2d_nchwc.compute is not None
+    (total,) = conv2d_nchwc.compute(conv2d_nchwc.make_attrs({}), x, w)
+    s = schedule.create_schedule(total.op)
+    height = image[0] - kernel + 1
+    return rows_per_band(s[total], -(-height // tile.high), tile, TARGET, Knobs())
+
+
+@pytest.mark.parametrize("height", [7, 12, 13, 56])
+@pytest.mark.parametrize("channels", [16, 256])
+def test_bands_share_the_rows_evenly(height: int, channels: int) -> None:
+    rows = -(-height // 2)
+    band = band_of((height, 14), channels, 512, WindowTile(2, 14, 1))
+    assert -(-rows // -(-rows // band)) == band
+
+
+@pytest.mark.parametrize("band", [2, 3])
+def test_the_last_band_and_the_last_tile_may_be_smaller(band: int) -> None:
+    """15 rows are 8 tiles of two, in bands of so many tiles; sums run without conditions."""
+    shapes = ((1, 4, 17, 6, 8), (4, 4, 3, 3, 8, 8))
+    choice = Config((("tile", (2, 4, 1)), ("band", band)))
+    check("conv2d_nchwc", *shapes, choice=choice, atol=1e-4)
+    lines = kernel_of(AVX2, "conv2d_nchwc", *shapes, choice=choice).loop_text().splitlines()
+    sums = [line for line in lines if "fma" in line]
+    assert sums
+    assert not [line for line in sums if "select" in line]
+
+
+def test_bands_of_a_volume_are_finished_in_all_planes() -> None:
+    """Windows of three planes, whose rows level 2 keeps: the next plane reads one more."""
+    x = te.placeholder((1, 9, 10, 56, 56, 16), name="x")
+    w = te.placeholder((4, 9, 3, 1, 1, 16, 16), name="w")
+    assert conv2d_nchwc.compute is not None
+    (total,) = conv2d_nchwc.compute(conv2d_nchwc.make_attrs({}), x, w)
+    band = rows_per_band(
+        schedule.create_schedule(total.op)[total], 56, WindowTile(1, 6, 2), TARGET, Knobs()
+    )
+    assert 3 * 144 * band * 56 * 4 < TARGET.l2_bytes
+    shapes = ((1, 2, 6, 56, 7, 8), (2, 2, 3, 1, 1, 8, 8))
+    choice = Config((("tile", (1, 6, 2)), ("band", 4)))
+    check("conv2d_nchwc", *shapes, choice=choice, atol=1e-4)
+    text = kernel_of(AVX2, "conv2d_nchwc", *shapes, choice=choice).loop_text()
+    assert "x0[0, ic, (((task // 4) % 4) + k0), (((task // 16) * 4) + (task % 4))" in text
+
+
+def test_input_that_is_larger_than_the_weights_stays_near() -> None:
+    """Many positions of few channels: all channels of a few rows before the next rows."""
+    band = band_of((56, 28), 32, 256, WindowTile(1, 28, 1))
+    assert band * 28 * 32 * 4 < TARGET.l1_bytes
+    assert band_of((14, 14), 256, 256, WindowTile(1, 14, 2)) == 14
