@@ -20,12 +20,12 @@ _MET = 4
 """Of so many steps that fetch ahead, all but one have something to fetch."""
 _MANY_PASSES = 32
 """From so many passes over the same data on, what the first of them waits for does not count."""
-_SHORT_ROWS = 2
+_SHORT_ROWS = 4
 """How many times as long as one stream the same data takes in short rows, far apart."""
 _ROW_STAGES = 4
 """Stages of a row that the stack has room for, each of the largest size that is taken."""
 
-BLOCKS_AHEAD = 2
+BLOCKS_AHEAD = 3
 """How many blocks of channels before its use data is fetched: level 3 answers while a tile computes
 with one of them."""
 
@@ -96,6 +96,16 @@ def is_met(steps: int, ahead: int) -> bool:
     The last `ahead` steps ask for what stands past the end, which takes as long and brings nothing.
     """
     return steps >= _MET * ahead
+
+
+def fetches_by_step(vector_bytes: int, tiles: int, target: Target) -> bool:
+    """Return whether the steps of a product fetch weights that they are about to read.
+
+    Where several `tiles` read a panel they fetch the next one, and what is left to wait for is
+    little: it pays where vectors are lines. Steps that share a line would all fetch it, and their
+    few multiply-adds do not hide that. 0 tiles: not known how many.
+    """
+    return tiles == 1 or vector_bytes >= target.machine.line_bytes
 
 
 def is_near_again(panel: int, size: int, passes: int, target: Target) -> bool:

@@ -61,8 +61,10 @@ def test_sums_stay_in_registers(rows: int, machine: str) -> None:
 def test_weights_that_are_a_stream_are_not_fetched_ahead(
     machine: str, rows: int, steps: int, is_fetched: int
 ) -> None:
+    """Of panels that several tiles read the next one is fetched, by steps only whole lines."""
     kernel, _ = dense(rows, steps, 400, MACHINES[machine])
-    assert kernel.schedule.count("prefetch(") == is_fetched
+    are_lines = MACHINES[machine].vector_bytes >= MACHINES[machine].machine.line_bytes
+    assert kernel.schedule.count("prefetch(") == (is_fetched and are_lines)
     assert kernel.schedule.count("prefetch_panel(") == is_fetched
     assert "fetch_weights" in {knob.name for knob in kernel.knobs}  # tuning may find otherwise
 

@@ -10,6 +10,7 @@ from typing import Any
 from treadle.cost.depthwise import WindowTaps
 from treadle.cost.memory import (
     BLOCKS_AHEAD,
+    fetches_by_step,
     is_met,
     is_near_again,
     kept_bytes,
@@ -83,7 +84,9 @@ def schedule_conv2d_nchwc(group: Group, target: Target, knobs: Knobs) -> None:
     tasks = [n, *deep, oc_outer, oh_outer]
     height, rows = _inside(result, oh), 0
     if height != DYNAMIC:
-        rows = rows_per_band(total, -(-height // tile.high), tile, target, knobs, groups=groups)
+        strides = group.attrs.strides
+        count = -(-height // tile.high)
+        rows = rows_per_band(total, count, tile, target, knobs, groups=groups, strides=strides)
         band, oh_outer = result.split(oh_outer, factor=rows)
         tasks = [n, band, *deep, oc_outer, oh_outer]
     tiles = (oc_inner, oh_inner, ow_inner)
@@ -318,8 +321,11 @@ def _fetch_ahead(
     ic, *taps, icb = op.reduce_axis
     positions = prod(known(a) for a in (*op.axis[:1], *op.axis[2:-1]))
     size = (size_of(weights.shape) or 0) * itemsize(weights.dtype)
-    pays = not _is_stream(size, positions, tile, target)
-    if known(op.axis[-1]) * itemsize_of(total) < target.machine.line_bytes:
+    vector_bytes = known(op.axis[-1]) * itemsize_of(total)
+    tiles = -(-positions // (tile.high * tile.wide))
+    pays = fetches_by_step(vector_bytes, tiles, target)
+    pays &= not _is_stream(size, positions, tile, target)
+    if vector_bytes < target.machine.line_bytes:
         vectors = tile.vectors * registers
         _unroll_short_steps(total, weights, vectors, step, target, knobs, pays=pays)
         _fetch_blocks_of_data(total, weights, target, knobs)
@@ -348,24 +354,21 @@ def _unroll_short_steps(
     *,
     pays: bool,
 ) -> None:
-    """Write the channels of a block out, and fetch weights once for all of them.
+    """Write the channels of a block out, and fetch weights once for all of them, if that `pays`.
 
     A line holds several steps' weights and several positions' data: fetched by each step it would
-    be fetched again, and the few multiply-adds of a step do not hide what that takes besides. So
-    weights are fetched block by block, where level 2 does not hold them. A tile of one vector
-    loads a value for each multiply-add; written out, its loads take registers.
+    be fetched again, and the few multiply-adds of a step do not hide what that takes besides. A
+    tile of one vector loads a value for each multiply-add; written out, its loads take registers.
     """
     *_, icb = compute_of(total).reduce_axis
     if knobs.flag("unroll", default=vectors > 1):
         total.unroll(icb)
-    size = (size_of(weights.shape) or 0) * itemsize_of(total)
     if not _is_in_memory(total, weights):
         return
     outside = _loop_of_lines(total, target)
     steps = 1 if outside is icb else known(icb)
-    stays = 0 < size <= kept_bytes(target, 2)
-    usual = 0 if stays else ceil(steps_to_memory(step * steps, target))
-    _fetch(total, weights, outside, "fetch_weights", usual, knobs, pays=pays)
+    ahead = steps_to_memory(step * steps, target)
+    _fetch(total, weights, outside, "fetch_weights", ahead, knobs, pays=pays)
 
 
 def _fetch_blocks_of_data(total: Stage, weights: Tensor, target: Target, knobs: Knobs) -> None:

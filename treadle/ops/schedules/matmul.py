@@ -8,6 +8,7 @@ from math import prod
 
 from treadle.cost.forks import is_worth_forking
 from treadle.cost.memory import (
+    fetches_by_step,
     kept_bytes,
     outlast_products,
     rows_side_by_side,
@@ -59,9 +60,10 @@ def schedule_dense_packed(group: Group, target: Target, knobs: Knobs) -> None:
 
     parallel over (panel, tile): sums of rows x vectors in registers over all of k, the tail, store.
     The first tile of a panel would wait for memory, so every tile of the panel before fetches its
-    part of it, and all fetch weights some steps ahead. Rows that would not stay in a cache are
-    taken in blocks, each with all the panels: a core reads the rows it made before, and each of
-    them once. Where level 2 holds the weights alone the loops are the other way round (`_order`).
+    part of it; weights are fetched some steps ahead, too, where that pays (`fetches_by_step`). Rows
+    that would not stay in a cache are taken in blocks, each with all the panels: a core reads the
+    rows it made before, and each of them once. Where level 2 holds the weights alone the loops are
+    the other way round (`_order`).
     Where so few rows are multiplied that weights alone decide, nothing is fetched ahead.
     """
     weights = group.anchor[0].op.input_tensors[-1]
@@ -287,7 +289,9 @@ def _fetch_ahead(
     row_bytes = known_size(weights) * itemsize_of(sums)
     in_cache = kept_bytes(target, 1) // max(1, row_bytes)
     steps = max(1, min(int(in_time), in_cache))
-    if steps := fetch_distance(knobs, "fetch_weights", steps, pays=not is_stream):
+    tiles = -(-known(op.axis[-2]) // tile.rows)
+    pays = not is_stream and fetches_by_step(target.vector_bytes, tiles, target)
+    if steps := fetch_distance(knobs, "fetch_weights", steps, pays=pays):
         sums.prefetch(weights, op.reduce_axis[0], steps)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from math import ceil
 
-from treadle.cost.memory import steps_to_memory
+from treadle.cost.memory import fetches_by_step, steps_to_memory
 from treadle.cost.registers import tile_cycles
 from treadle.expr.nodes import int_value
 from treadle.graph.operator import Group
@@ -119,7 +119,8 @@ def _multiply(
     sums.vectorize(lane)
     weights = op.input_tensors[1]
     ahead = ceil(steps_to_memory(tile_cycles(rows, vectors, target), target))
-    if steps := fetch_distance(knobs, "fetch_weights", ahead):
+    by_step = fetches_by_step(target.vector_bytes, -(-half // rows), target)
+    if steps := fetch_distance(knobs, "fetch_weights", ahead, pays=by_step):
         sums.prefetch(weights, k, steps)
     if knobs.flag("fetch_panel", default=True):  # of the next product
         sums.prefetch_panel(weights, k, [op.axis[0]], tiles=[([row], rows, half)])
