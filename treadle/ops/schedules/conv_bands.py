@@ -73,7 +73,8 @@ def rows_per_band(
 
     def from_others(band: int) -> float:
         """What the other cores read too: all weights where they share bands, else all inputs."""
-        return (weights if rows // band % target.cores == 0 else source) * (1 - 1 / target.cores)
+        are_shared = -(-rows // band) % target.cores == 0
+        return (weights if are_shared else source) * (1 - 1 / target.cores)
 
     def cost(band: int) -> tuple[float, int]:
         of_weights, of_data = moved(band, kept_bytes(target, 2))
