@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import prod
 
 from treadle.cost.memory import (
@@ -45,6 +46,66 @@ def rows_per_band(
     op = compute_of(total)
     if any(int_value(a.extent) is None for a in (*op.axis[1:], *op.reduce_axis)):
         return rows
+    reads = _reads_of(total, rows, tile, target, groups, lead, strides)
+
+    def from_others(band: int) -> float:
+        """What the other cores read too: all weights where they share bands, else all inputs."""
+        are_shared = -(-rows // band) % target.cores == 0
+        return (reads.weights if are_shared else reads.source) * (1 - 1 / target.cores)
+
+    def cost(band: int) -> tuple[float, int]:
+        of_weights, of_data = reads.moved(band, kept_bytes(target, 2))
+        far = again_cycles(of_weights, reads.weights, target)
+        far += rows_cycles(of_data, reads.source, reads.position, target)
+        near = level_cycles(
+            sum(reads.moved(band, filled_bytes(target, 1) - reads.panel)), 2, target
+        )
+        return far + near + from_others(band) / memory_bytes_per_cycle(target), -band
+
+    even = (-(-rows // k) for k in range(2, min(rows, BANDS)))
+    return knobs.pick("band", dict.fromkeys((1, *sorted(even), rows)), cost=cost)
+
+
+@dataclass(frozen=True, slots=True)
+class _Reads:
+    """What a convolution of `rows` tile rows reads of one plane of results, in bytes.
+
+    `source` is what its windows read of a plane of data, in `position`s; a tile of channels reads a
+    `panel` of the `weights` and, in so many `passes` for each of the groups, all data of `planes`.
+    A band reads `beside` of its rows more, as a share of them all, tiles `overlap` times their own.
+    """
+
+    rows: int
+    groups: int
+    weights: int
+    panel: float
+    source: int
+    position: int
+    passes: int
+    planes: int
+    beside: float
+    overlap: float
+
+    def moved(self, band: int, room: float) -> tuple[float, float]:
+        """Return the bytes of weights, and of data, that come from beyond `room` in a cache."""
+        bands = -(-self.rows // band)
+        source = self.source * (band / self.rows + self.beside)
+        stays = self.planes * source <= room
+        again = 1 if stays else self.planes * self.passes * self.overlap
+        weights = self.weights * (1 if self.weights <= room else bands)
+        return weights, self.groups * source * bands * again
+
+
+def _reads_of(
+    total: Stage,
+    rows: int,
+    tile: WindowTile,
+    target: Target,
+    groups: int,
+    lead: int,
+    strides: Sequence[int],
+) -> _Reads:
+    op = compute_of(total)
     oc, *deep, ocb = (known(a) for a in op.axis[lead:])
     oc *= prod(known(a) for a in op.axis[1:lead])
     oh, ow = deep[-2:] if len(deep) > 1 else (deep[0], 1)
@@ -57,32 +118,17 @@ def rows_per_band(
     together = max(wide, target.machine.line_bytes // (steps[-1] * size))  # in a line, or a window
     row = prod(steps) // prod(window) * ow * min(step_across, together) * size
     down = oh * min(step_down, high)
-    source = row * down
     weights = oc * ocb * prod(steps) * size
     passes = -(-oc // (groups * tile.vectors))
-    panel = weights / (groups * passes)
-    overlap = ((tile.high - 1) * step_down + high) / (tile.high * min(step_down, high))
-
-    def moved(band: int, room: float) -> tuple[float, float]:
-        """Return the bytes of weights, and of data, that come from beyond `room` in a cache."""
-        bands = -(-rows // band)
-        lines = band / rows + max(0, high - step_down) / max(down, 1)
-        held = prod(planes) * source * lines
-        again = 1 if held <= room else prod(planes) * passes * overlap
-        return weights * (1 if weights <= room else bands), groups * source * lines * bands * again
-
-    def from_others(band: int) -> float:
-        """What the other cores read too: all weights where they share bands, else all inputs."""
-        are_shared = -(-rows // band) % target.cores == 0
-        return (weights if are_shared else source) * (1 - 1 / target.cores)
-
-    def cost(band: int) -> tuple[float, int]:
-        of_weights, of_data = moved(band, kept_bytes(target, 2))
-        far = again_cycles(of_weights, weights, target)
-        far += rows_cycles(of_data, source, ocb * size, target)
-        near = level_cycles(sum(moved(band, filled_bytes(target, 1) - panel)), 2, target)
-        return far + near + from_others(band) / memory_bytes_per_cycle(target), -band
-
-    even = (-(-rows // k) for k in range(2, min(rows, BANDS)))
-    bands = dict.fromkeys((1, *sorted(even), rows))
-    return knobs.pick("band", bands, cost=cost)
+    return _Reads(
+        rows,
+        groups,
+        weights,
+        weights / (groups * passes),
+        row * down,
+        ocb * size,
+        passes,
+        prod(planes),
+        max(0, high - step_down) / max(down, 1),
+        ((tile.high - 1) * step_down + high) / (tile.high * min(step_down, high)),
+    )
