@@ -72,7 +72,7 @@ class _Reads:
 
     `source` is what its windows read of a plane of data, in `position`s; a tile of channels reads a
     `panel` of the `weights` and, in so many `passes` for each of the groups, all data of `planes`.
-    A band reads `beside` of its rows more, as a share of them all, tiles `overlap` times their own.
+    A band reads `border` in addition to its rows, as a share of them all; tiles `overlap` times theirs.
     """
 
     rows: int
@@ -83,13 +83,13 @@ class _Reads:
     position: int
     passes: int
     planes: int
-    beside: float
+    border: float
     overlap: float
 
     def moved(self, band: int, room: float) -> tuple[float, float]:
         """Return the bytes of weights, and of data, that come from beyond `room` in a cache."""
         bands = -(-self.rows // band)
-        source = self.source * (band / self.rows + self.beside)
+        source = self.source * (band / self.rows + self.border)
         stays = self.planes * source <= room
         again = 1 if stays else self.planes * self.passes * self.overlap
         weights = self.weights * (1 if self.weights <= room else bands)
