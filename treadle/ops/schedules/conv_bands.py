@@ -72,8 +72,8 @@ class _Reads:
 
     `source` is what its windows read of a plane of data, in `position`s; a tile of channels reads a
     `panel` of the `weights` and, in so many `passes` for each of the groups, all data of `planes`.
-    A band reads `border` in addition to its rows, as a share of them all, and a tile `overlap` times
-    its own.
+    A band reads `border` in addition to its rows, as a share of them all; tiles read `overlap`
+    times their own.
     """
 
     rows: int
