@@ -16,16 +16,19 @@ from treadle.te import schedule
 from treadle.te.knobs import Config, Knobs
 
 
-def band_of(
-    image: tuple[int, int], channels: int, filters: int, tile: WindowTile, kernel: int = 1
-) -> int:
-    x = te.placeholder((1, channels // 16, *image, 16), name="x")
-    w = te.placeholder((filters // 16, channels // 16, kernel, kernel, 16, 16), name="w")
+def band_in(image: tuple[int, ...], window: tuple[int, ...], blocks: int, filters: int,
+            tile: WindowTile) -> int:  # fmt: skip
+    """Return the band of a convolution of blocks of channels, of an image or a volume."""
+    x = te.placeholder((1, blocks, *image, 16), name="x")
+    w = te.placeholder((filters, blocks, *window, 16, 16), name="w")
     assert conv2d_nchwc.compute is not None
     (total,) = conv2d_nchwc.compute(conv2d_nchwc.make_attrs({}), x, w)
-    s = schedule.create_schedule(total.op)
-    height = image[0] - kernel + 1
-    return rows_per_band(s[total], -(-height // tile.high), tile, TARGET, Knobs())
+    rows = -(-(image[-2] - window[-2] + 1) // tile.high)
+    return rows_per_band(schedule.create_schedule(total.op)[total], rows, tile, TARGET, Knobs())
+
+
+def band_of(image: tuple[int, int], channels: int, filters: int, tile: WindowTile) -> int:
+    return band_in(image, (1, 1), channels // 16, filters // 16, tile)
 
 
 @pytest.mark.parametrize("height", [7, 12, 13, 56])
@@ -50,13 +53,7 @@ def test_the_last_band_and_the_last_tile_may_be_smaller(band: int) -> None:
 
 def test_bands_of_a_volume_are_finished_in_all_planes() -> None:
     """Windows of three planes, whose rows level 2 keeps: the next plane reads one more."""
-    x = te.placeholder((1, 9, 10, 56, 56, 16), name="x")
-    w = te.placeholder((4, 9, 3, 1, 1, 16, 16), name="w")
-    assert conv2d_nchwc.compute is not None
-    (total,) = conv2d_nchwc.compute(conv2d_nchwc.make_attrs({}), x, w)
-    band = rows_per_band(
-        schedule.create_schedule(total.op)[total], 56, WindowTile(1, 6, 2), TARGET, Knobs()
-    )
+    band = band_in((10, 56, 56), (3, 1, 1), 9, 4, WindowTile(1, 6, 2))
     assert 3 * 144 * band * 56 * 4 < TARGET.l2_bytes
     shapes = ((1, 2, 6, 56, 7, 8), (2, 2, 3, 1, 1, 8, 8))
     choice = Config((("tile", (1, 6, 2)), ("band", 4)))

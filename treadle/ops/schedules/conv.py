@@ -318,7 +318,7 @@ def _fetch_ahead(
     assert isinstance(op, ComputeOp)
     step = tile_cycles(tile.high * tile.wide, tile.vectors * registers, target)
     weights = _weights_of(total)
-    ic, *taps, icb = op.reduce_axis
+    icb = op.reduce_axis[-1]
     positions = prod(known(a) for a in (*op.axis[:1], *op.axis[2:-1]))
     size = (size_of(weights.shape) or 0) * itemsize(weights.dtype)
     vector_bytes = known(op.axis[-1]) * itemsize_of(total)
@@ -328,20 +328,13 @@ def _fetch_ahead(
     if vector_bytes < target.machine.line_bytes:
         vectors = tile.vectors * registers
         _unroll_short_steps(total, weights, vectors, step, target, knobs, pays=pays)
-        _fetch_blocks_of_data(total, weights, target, knobs)
-        return
-    if _is_in_memory(total, weights):
+    elif _is_in_memory(total, weights):
         usual = steps_to_memory(step, target)
         panel = tile.vectors * size // max(1, known(op.axis[1]))
         passes = positions // (tile.high * tile.wide)
         pays &= not is_near_again(panel, size, passes, target)
         _fetch(total, weights, icb, "fetch_weights", usual, knobs, pays=pays)
-    looks_up = len(op.input_tensors) > 2  # the channels of a group
-    data = next(t for t in op.input_tensors if t is not weights)
-    if not looks_up and _is_in_memory(total, data) and prod(known(a) for a in taps[-2:]) == 1:
-        iteration = step * max(1, known(icb)) * prod(known(a) for a in taps[:-2])
-        ahead = ceil(steps_to_cores(iteration, target))
-        _fetch(total, data, ic, "fetch_data", ahead, knobs, pays=is_met(known(ic), ahead))
+    _fetch_data(total, weights, step, target, knobs)
 
 
 def _unroll_short_steps(
@@ -371,21 +364,24 @@ def _unroll_short_steps(
     _fetch(total, weights, outside, "fetch_weights", ahead, knobs, pays=pays)
 
 
-def _fetch_blocks_of_data(total: Stage, weights: Tensor, target: Target, knobs: Knobs) -> None:
-    """Fetch data by blocks of channels where windows of 1x1 read more than level 2 keeps.
+def _fetch_data(total: Stage, weights: Tensor, step: float, target: Target, knobs: Knobs) -> None:
+    """Fetch the data of windows of 1x1 ahead, each read once by a tile: see `_fetch_ahead`.
 
-    They are short rows, far apart, as `_fetch_ahead` says, each read once by a tile.
+    Positions shorter than a line are fetched by blocks of channels, where level 2 keeps not all.
     """
     op = compute_of(total)
-    if len(op.input_tensors) > 2:  # the channels of a group are looked up
-        return
-    ic, *taps, _ = op.reduce_axis
+    ic, *taps, icb = op.reduce_axis
     data = next(t for t in op.input_tensors if t is not weights)
-    if not _is_in_memory(total, data) or prod(known(a) for a in taps[-2:]) != 1:
+    looks_up = len(op.input_tensors) > 2  # the channels of a group
+    if looks_up or not _is_in_memory(total, data) or prod(known(a) for a in taps[-2:]) != 1:
         return
-    size = (size_of(data.shape) or 0) * itemsize(data.dtype)
-    pays = size > kept_bytes(target, 2) and is_met(known(ic), BLOCKS_AHEAD)
-    _fetch(total, data, ic, "fetch_data", BLOCKS_AHEAD, knobs, pays=pays)
+    if known(op.axis[-1]) * itemsize_of(total) < target.machine.line_bytes:
+        ahead = BLOCKS_AHEAD
+        is_far = (size_of(data.shape) or 0) * itemsize(data.dtype) > kept_bytes(target, 2)
+    else:
+        iteration = step * max(1, known(icb)) * prod(known(a) for a in taps[:-2])
+        ahead, is_far = ceil(steps_to_cores(iteration, target)), True
+    _fetch(total, data, ic, "fetch_data", ahead, knobs, pays=is_far and is_met(known(ic), ahead))
 
 
 def _share_next_panels(
