@@ -92,7 +92,8 @@ class Machine:
     `half_convert`, `half_arithmetic`: float16 conversions and arithmetic are; `nan_min`: one
     instruction gives the minimum that propagates NaN; `least_masked`: the bytes of the smallest
     elements that vector loads and stores can leave out by a mask (0: none); `loads_anywhere`: see
-    `Target`; `features`: LLVM's names of what is on.
+    `Target`; `features`: LLVM's names of what is on; `wide_registers`: general registers have 64
+    bits.
     """
 
     x86: bool
@@ -104,6 +105,7 @@ class Machine:
     least_masked: int = 0
     loads_anywhere: bool = False
     features: frozenset[str] = frozenset()
+    wide_registers: bool = False
 
     @staticmethod
     def of(target: Target) -> Machine:
@@ -114,13 +116,14 @@ class Machine:
             half = bool(on & {"f16c", "avx512f"})
             rounding = "sse4.1" in on or "avx" in on
             halves = half, "avx512fp16" in on
-            known = True, "fma" in on, rounding, *halves, False
-            return Machine(*known, target.least_masked, target.loads_anywhere, on)
+            known = True, "fma" in on, rounding, *halves, False, target.least_masked
+            return Machine(*known, target.loads_anywhere, on, architecture == "x86_64")
         if architecture in ("aarch64", "arm64"):
             halves = True, "fullfp16" in on
-            return Machine(False, True, True, *halves, True, 0, target.loads_anywhere, on)
-        fused = architecture.startswith("riscv") and "f" in on
-        return Machine(False, fused or "vfp4" in on, False, False, False, False, features=on)
+            return Machine(False, True, True, *halves, True, 0, target.loads_anywhere, on, True)
+        fused = "vfp4" in on or (architecture.startswith("riscv") and "f" in on)
+        wide = architecture == "riscv64"
+        return Machine(False, fused, *(False,) * 4, features=on, wide_registers=wide)
 
 
 @dataclass(slots=True)
@@ -148,6 +151,10 @@ class Builder:
         name = self.name()
         self.lines.append(f"  {name} = {text}")
         return name
+
+    def opaque(self, value: str) -> str:
+        """Return an i64 value as one of which LLVM does not know how it was computed."""
+        return self.let(f'call i64 asm "", "=r,0"(i64 {value}) nounwind memory(none)')
 
     def let_entry(self, text: str) -> str:
         """Append an instruction to the function's entry block."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from treadle.dtype import bits, is_signed, is_unsigned
 from treadle.errors import InternalError
 from treadle.expr.nodes import Binary
-from treadle.target.llvm_builder import Builder, constant, register_type, suffix, vector
+from treadle.target.llvm_builder import Builder, Machine, constant, register_type, suffix, vector
 from treadle.target.value_facts import is_never_negative, scalar_const
 
 _PLAIN_OPS = {
@@ -20,8 +20,9 @@ _PLAIN_OPS = {
 class Integers:
     """Emits the binary operations of integers."""
 
-    def __init__(self, builder: Builder) -> None:
+    def __init__(self, builder: Builder, machine: Machine) -> None:
         self.b = builder
+        self.machine = machine
 
     def binary(self, e: Binary, a: str, b: str) -> str:
         """Return `a op b` for operands of the node's type, which is not bool."""
@@ -59,13 +60,23 @@ class Integers:
         if divisor == 0:
             return a  # undefined by the law, and LLVM may not see it
         if is_unsigned(e.dtype) or (is_never_negative(e.a) and is_never_negative(e.b)):
-            return self.b.let(f"{'udiv' if wants_quotient else 'urem'} {type_} {a}, {b}")
+            found = self.b.let(f"{'udiv' if wants_quotient else 'urem'} {type_} {a}, {b}")
+            return self._as_one_term(type_, found)
         if e.op.startswith("trunc"):
             quotient = self._safe_quotient(e, type_, a, b)
             return quotient if wants_quotient else self._remainder(type_, a, b, quotient)
         if divisor is not None and divisor > 0:
             return self._floor_by_positive(e, type_, a, b, int(divisor), wants_quotient)
         return self._floor_general(e, type_, a, b, wants_quotient)
+
+    def _as_one_term(self, type_: str, found: str) -> str:
+        """Return what a division gives as one term of the addresses that are sums of it.
+
+        LLVM reads x % c as x - x / c * c. Loop strength reduction tries the sums of terms that
+        addresses share, exponentially many (`LoopStrengthReduce.cpp`), and took half of the time of
+        code generation for the tasks of convolutions, whose bands and blocks are such remainders.
+        """
+        return self.b.opaque(found) if self.machine.wide_registers and type_ == "i64" else found
 
     def _remainder(self, type_: str, a: str, b: str, quotient: str) -> str:
         product = self.b.let(f"mul {type_} {quotient}, {b}")

@@ -39,7 +39,7 @@ class Ops:
         self.b = builder
         self.machine = machine
         self.floats = Floats(builder, machine)
-        self.integers = Integers(builder)
+        self.integers = Integers(builder, machine)
         self.casts = Casts(builder, machine, self.floats)
         self.intrinsics = Intrinsics(builder, machine.features)
 
