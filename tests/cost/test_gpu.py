@@ -18,6 +18,7 @@ from treadle.cost.gpu import (
     is_attention_worth,
     parted_cycles,
     product_cycles,
+    product_tiles,
 )
 from treadle.target.gpu_rows import GPUS
 
@@ -29,7 +30,22 @@ def best_tile(rows: int, columns: int, steps: int) -> ProductTile:
 
 
 def test_large_products_take_the_largest_tile() -> None:
-    assert best_tile(4096, 4096, 4096) == ProductTile(128, 128, 8, 8)
+    for size in (2048, 4096):
+        assert best_tile(size, size, size) == ProductTile(128, 128, 16, 8)
+
+
+def test_few_sums_a_thread_leave_warps_for_every_multiprocessor() -> None:
+    """Tiles of 1024 are half as many as multiprocessors: one block of few threads is no work."""
+    assert not best_tile(1024, 1024, 1024).has_fragments
+
+
+def test_factors_are_read_ahead_where_threads_have_registers_for_it() -> None:
+    held = [t for t in TILES if t.has_fragments]
+    assert held
+    assert all(2 * t.registers * t.threads <= H100.registers for t in held)
+    assert product_tiles(H100) == list(TILES)
+    generic = product_tiles(GPUS["generic"].gpu)
+    assert generic == [t for t in TILES if not t.has_fragments]
 
 
 def test_small_products_leave_tiles_for_all_multiprocessors() -> None:

@@ -56,7 +56,7 @@ def _ahead(loop: For, places: object) -> Stmt | None:
     count = int_value(loop.extent)
     if count is None or count < 2 or loop.kind != "serial":
         return None
-    buffers, parts = _opened(loop.body)
+    buffers, parts = opened(loop.body)
     barriers = [k for k, p in enumerate(parts) if isinstance(p, Barrier)]
     if len(barriers) != 2 or barriers[0] != 0:
         return None
@@ -79,7 +79,8 @@ def _ahead(loop: For, places: object) -> Stmt | None:
         body = lp.seq(Barrier(), *puts, Barrier(), following, *rest)
     for buffer in reversed(buffers):
         body = Allocate(buffer, body)
-    made = lp.seq(take(Const.of(0)), replace(loop, body=body, pragmas=()))
+    kept = tuple(p for p in loop.pragmas if p[0] != FETCH_AHEAD)
+    made = lp.seq(take(Const.of(0)), replace(loop, body=body, pragmas=kept))
     for h in reversed(found):
         made = Allocate(h.buffer, made)
     return made
@@ -117,7 +118,7 @@ def _twice(
     return list(wide.values()), changed
 
 
-def _opened(body: Stmt) -> tuple[list[Buffer], list[Stmt]]:
+def opened(body: Stmt) -> tuple[list[Buffer], list[Stmt]]:
     """Return the shared buffers that a body makes, and its statements in order."""
     buffers: list[Buffer] = []
     parts: list[Stmt] = []
@@ -181,7 +182,7 @@ class _Splitter:
             return s.buffer.scope == "local" and self.can_split(s.body, loops)
         if isinstance(s, Store):
             if s.buffer is self.target:
-                self.size = _count(loops) * s.value.lanes
+                self.size = iterations(loops) * s.value.lanes
             return all(
                 n.source.scope in ("global", "workspace") or id(n.source) in self.own
                 for e in (*s.indices, s.value)
@@ -197,7 +198,7 @@ class _Splitter:
         if isinstance(s, Store):
             if s.buffer is not self.target:
                 return s
-            return Store(held, (_slot(loops, s.value.lanes),), s.value)
+            return Store(held, (slot(loops, s.value.lanes),), s.value)
         inner = (*loops, s) if isinstance(s, For) else loops
         return lp.map_children(s, lambda x: self.taken(x, held, inner))
 
@@ -206,7 +207,7 @@ class _Splitter:
         if isinstance(s, Store):
             if s.buffer is not self.target:
                 return lp.seq()
-            return replace(s, value=ex.load(held, (_slot(loops, s.value.lanes),)))
+            return replace(s, value=ex.load(held, (slot(loops, s.value.lanes),)))
         if isinstance(s, Allocate):
             return self.stored(s.body, held, loops)
         inner = (*loops, s) if isinstance(s, For) else loops
@@ -214,14 +215,15 @@ class _Splitter:
         return lp.seq() if isinstance(made, For) and lp.is_empty(made.body) else made
 
 
-def _count(loops: Sequence[For]) -> int:
+def iterations(loops: Sequence[For]) -> int:
+    """Return how many iterations loops have that stand one inside of the other."""
     total = 1
     for loop in loops:
         total *= int_value(loop.extent) or 1
     return total
 
 
-def _slot(loops: Loops, lanes: int) -> Expr:
+def slot(loops: Loops, lanes: int) -> Expr:
     """Return the place of an iteration of loops among all of them."""
     at: Expr = Const.of(0)
     for loop in loops:

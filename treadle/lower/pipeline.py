@@ -28,6 +28,8 @@ from treadle.lower.mask_tails import mask_tails
 from treadle.lower.move_vectors import move_vectors
 from treadle.lower.partition_loops import partition_loops
 from treadle.lower.plan_workspace import plan_workspace
+from treadle.lower.read_fragments import read_fragments
+from treadle.lower.reverse_odd_rows import reverse_odd_rows
 from treadle.lower.share_results import share_results
 from treadle.lower.simplify_loops import simplify_loops
 from treadle.lower.specialize_guards import specialize_guards
@@ -157,6 +159,12 @@ DEVICE = pipeline(
         ("move_vectors", move_vectors),
         # After it: vectors wait in registers whole.
         ("fetch_ahead", fetch_ahead),
+        # When steps have two places.
+        ("read_fragments", read_fragments),
+        # What was made to be read as vectors.
+        ("move_vectors", move_vectors),
+        # Last of them: a factor is the same for all rows, or for all columns, until then.
+        ("reverse_odd_rows", reverse_odd_rows),
         # Slots and first iterations are numbers then.
         ("simplify_loops", simplify_loops),
         ("plan_workspace", plan_workspace),

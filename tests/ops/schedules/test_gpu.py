@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from tests.gpus import interpreted, kernel_of, variables
+from tests.gpus import flat_result, interpreted, kernel_of, variables
 from treadle.build.kernel import Kernel
 from treadle.build.launches import launches_of
 from treadle.expr.nodes import Var as Size
@@ -125,6 +125,48 @@ def test_a_product_in_tiles(m: int, n: int, k: int, random: np.random.Generator)
     assert blocks_of(kernel) == ((-(-n // 32), -(-m // 16), 1), (32, 1, 1))
 
 
+FRAGMENTS = {"parts": 1, "steps": 8, "fetch_ahead": True, "fragments": True}
+"""Factors are read a step ahead."""
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(16, 32, 16), (20, 44, 32), (35, 40, 9)])
+def test_a_product_that_reads_factors_ahead(
+    m: int, n: int, k: int, random: np.random.Generator
+) -> None:
+    params = variables((m, k), (k, n), (n,))
+    a, b, c = arrays_of(params, random)
+    body = relu(add(matmul_staged(*params[:2]), params[2]))
+    tile = {"tile": (16, 32, 4, 4), **FRAGMENTS}
+    kernel = check(body, params, np.maximum(a @ b + c, 0), [a, b, c], **tile)
+    found = flat_result(kernel.lowered, [a, b, c], m * n).reshape(m, n)
+    assert np.array_equal(found, np.maximum(a @ b + c, 0))
+    assert "fragment" in kernel.source()
+
+
+def large_product() -> tuple[Kernel, list[Var]]:
+    """A product of one tile, with as many sums a thread as there are registers for."""
+    params = variables((128, 16), (16, 128))
+    config = Config.of({"tile": (128, 128, 16, 8), "parts": 1})
+    return kernel_of(matmul_staged(*params), params, config), params
+
+
+def test_threads_with_many_sums_read_factors_ahead() -> None:
+    kernel, _ = large_product()
+    assert blocks_of(kernel) == ((1, 1, 1), (128, 1, 1))
+    assert {k.name: k.value for k in kernel.knobs}.items() >= FRAGMENTS.items()
+    text = kernel.source()
+    assert "*(float4*)(left_fragment + " in text
+    assert "*(float4*)(right_fragment + " in text
+
+
+@pytest.mark.slow
+def test_many_sums_a_thread_are_right(random: np.random.Generator) -> None:
+    kernel, params = large_product()
+    a, b = arrays_of(params, random)
+    found = flat_result(kernel.lowered, [a, b], 128 * 128).reshape(128, 128)
+    assert np.array_equal(found, a @ b)
+
+
 def test_a_product_of_several_matrices(random: np.random.Generator) -> None:
     params = variables((2, 1, 16, 8), (3, 8, 36))
     a, b = arrays_of(params, random)
@@ -168,8 +210,11 @@ def test_a_convolution_in_tiles(name: str, random: np.random.Generator) -> None:
     made = conv_staged(params[0], params[1], **attrs)
     assert isinstance(made, Call)
     expected = conv_staged.reference(made.attrs, x, w) + b
-    tile = {"tile": (16, 32, 4, 4), "parts": 1}
-    check(add(made, params[2]), params, expected, [x, w, b], **tile)
+    tile = {"tile": (16, 32, 4, 4)}
+    check(add(made, params[2]), params, expected, [x, w, b], **tile, parts=1)
+    kernel = check(add(made, params[2]), params, expected, [x, w, b], **tile, **FRAGMENTS)
+    found = flat_result(kernel.lowered, [x, w, b], expected.size).reshape(expected.shape)
+    assert np.array_equal(found, expected)
 
 
 N = Size("n")
@@ -205,6 +250,7 @@ def test_what_is_fetched_ahead_has_registers() -> None:
         return next(k.value for k in kernel.knobs if k.name == "fetch_ahead")
 
     assert is_ahead()
+    assert is_ahead(tile=(128, 128, 8, 8))
     assert is_ahead(tile=(128, 64, 8, 8), steps=8)
     assert not is_ahead(tile=(128, 64, 8, 8), steps=16)
     assert not is_ahead(tile=(64, 64, 8, 8), steps=8)

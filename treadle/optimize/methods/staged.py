@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from math import prod
 
-from treadle.cost.gpu import PARTS, TILES, parted_cycles
+from treadle.cost.gpu import PARTS, TILES, parted_cycles, product_tiles
 from treadle.graph.nodes import Node
 from treadle.graph.types import TensorType, tensor_type
 from treadle.limits import LEAST_DEVICE_STEPS
@@ -35,7 +35,7 @@ def _cycles(matrices: int, rows: int, columns: int, steps: int, site: ConvSite |
     assert gpu is not None  # it is for the family of GPUs alone
     return min(
         parted_cycles(matrices, rows, columns, steps, parts, tile, gpu)
-        for tile in TILES
+        for tile in product_tiles(gpu)
         for parts in PARTS
     )
 

@@ -6,17 +6,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from treadle.cost.gpu import PARTS, TILES, WARP, ProductTile, parted_cycles
+from treadle.cost.gpu import PARTS, WARP, ProductTile, parted_cycles, product_tiles
 from treadle.dtype import bits
 from treadle.graph.operator import Group
 from treadle.limits import (
     DEVICE_AHEAD,
     DEVICE_AHEAD_THREADS,
     DEVICE_LANES,
-    DEVICE_STEPS,
     GRID_BLOCKS,
+    LEAST_DEVICE_STEPS,
 )
 from treadle.lower.fetch_ahead import FETCH_AHEAD
+from treadle.lower.read_fragments import FRAGMENTS
+from treadle.lower.reverse_odd_rows import REVERSE_ODD_ROWS
 from treadle.lower.spread_columns import SPREAD_COLUMNS
 from treadle.ops.schedules.gpu.default import bind_elements, schedule_elements, schedule_gpu
 from treadle.ops.schedules.gpu.facts import gpu_of
@@ -157,12 +159,15 @@ def _tile(parts: _Parts, tile: ProductTile, block_bytes: int, knobs: Knobs) -> N
     for axis in op.axis[-2:]:
         sums.round_up(axis)
     (k,) = op.reduce_axis
-    steps = knobs.option("steps", _steps(known(k)), [n for n in (8, 16) if known(k) % n == 0])
+    steps = knobs.option("steps", _steps(tile, known(k)), [n for n in (8, 16) if known(k) % n == 0])
     k_outer, k_inner = sums.split(k, factor=steps)
     sums.reorder(k_outer, k_inner, *op.axis)
     if knobs.flag("fetch_ahead", default=_can_wait(tile, steps)):
         places = knobs.option("places", _places(sums, tile, steps, block_bytes), (1,))
         sums.pragma(k_outer, FETCH_AHEAD, places)
+        if places == 2 and knobs.flag("fragments", default=tile.has_fragments):
+            sums.pragma(k_outer, FRAGMENTS, True)
+            sums.pragma(op.axis[-2], REVERSE_ODD_ROWS, True)
     for axis in (k_inner, *op.axis[-2:]):
         sums.unroll(axis)
     sides = ((parts.left, tile.rows, True), (parts.right, tile.columns, False))
@@ -181,8 +186,8 @@ def _can_wait(tile: ProductTile, steps: int) -> bool:
     return held <= DEVICE_AHEAD and tile.threads >= DEVICE_AHEAD_THREADS
 
 
-def _steps(k: int) -> int:
-    return 16 if k % 16 == 0 else 8
+def _steps(tile: ProductTile, k: int) -> int:
+    return tile.steps if k % tile.steps == 0 else LEAST_DEVICE_STEPS
 
 
 def _matrix(parts: _Parts) -> tuple[list[IterVar], IterVar, IterVar]:
@@ -223,13 +228,14 @@ def _tiles(group: Group, target: Target) -> list[ProductTile]:
 
     def fits(tile: ProductTile) -> bool:
         is_inside = tile.rows <= (rows or tile.rows) and tile.columns <= (columns or tile.columns)
-        held = (tile.rows + tile.columns) * DEVICE_STEPS * size
+        held = (tile.rows + tile.columns) * tile.steps * size
         is_even = not is_grouped or rows % tile.rows == 0
         has_room = tile.threads <= gpu.block_threads and held <= gpu.block_bytes
+        has_room &= size == 4 or not tile.has_fragments
         is_listed = max(prod(map(known, op.axis[:-2])), rows // tile.rows) <= GRID_BLOCKS
         return is_inside and is_even and has_room and is_listed
 
-    return [t for t in TILES if fits(t)]
+    return [t for t in product_tiles(gpu) if fits(t)]
 
 
 def _pick(
