@@ -36,16 +36,19 @@ def test_large_products_take_the_largest_tile() -> None:
 
 def test_few_sums_a_thread_leave_warps_for_every_multiprocessor() -> None:
     """Tiles of 1024 are half as many as multiprocessors: one block of few threads is no work."""
-    assert not best_tile(1024, 1024, 1024).has_fragments
+    assert best_tile(1024, 1024, 1024).sums < best_tile(2048, 2048, 2048).sums
 
 
 def test_factors_are_read_ahead_where_threads_have_registers_for_it() -> None:
-    held = [t for t in TILES if t.has_fragments]
-    assert held
-    assert all(2 * t.registers * t.threads <= H100.registers for t in held)
+    ahead = [t for t in TILES if t.ahead(H100)]
+    assert ahead
+    assert all(2 * t.registers(H100) * t.threads <= H100.registers for t in ahead)
     assert product_tiles(H100) == list(TILES)
-    generic = product_tiles(GPUS["generic"].gpu)
-    assert generic == [t for t in TILES if not t.has_fragments]
+    generic = GPUS["generic"].gpu
+    found = product_tiles(generic)
+    assert found == [t for t in TILES if t.sums <= 64]
+    assert [t.steps(generic) for t in found if t.sums == 64] == [16] * 4
+    assert product_tiles(H100, itemsize=8) == found
 
 
 def test_small_products_leave_tiles_for_all_multiprocessors() -> None:

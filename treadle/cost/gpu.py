@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from treadle.limits import DEVICE_STEPS, LEAST_DEVICE_STEPS
+from treadle.limits import DEVICE_STEPS
 from treadle.target.gpu_machine import Gpu
 
 _LANE_WORDS = 4
@@ -18,19 +18,35 @@ _WIDE = 1.2
 """How much longer threads take that have more columns than rows, measured on an H200: more of what
 a warp reads are columns, which its threads share less."""
 
-_MANY = 128
-"""Sums of a thread from which it reads factors a step ahead: a multiprocessor has registers for 8
-warps of such threads, which are too few to hide what shared memory takes."""
+_AHEAD = {
+    (128, 128, 16, 8): 8, (128, 64, 8, 8): 8, (64, 128, 8, 8): 8, (64, 64, 8, 8): 8,
+    (64, 64, 8, 4): 8, (64, 64, 4, 4): 16, (32, 128, 4, 8): 16, (32, 32, 4, 4): 16,
+}  # fmt: skip
+"""How many steps a block fetches at once whose threads read factors a step ahead, by its tile: the
+tiles that it makes faster, of 1,340 configurations of 22 products and convolutions that were
+measured on an H200."""
 
-_REST = 76
-"""Registers of a thread with that many sums for what it fetches and for addresses: the compiler
-takes 202 to 244 in all for products and convolutions, of the 255 that there are."""
+_AHEAD_TIME = {128: 0.84, 64: 0.93, 32: 0.92, 16: 1.15}
+"""How long a step of such a block takes by the sums of a thread, next to what the multiply-adds and
+reads of shared memory of one that waits for its factors are counted at. Fitted with `_FEW`,
+`_AHEAD_MEETING` and `_PASSES`: the choices for 36 of the products and convolutions take 1.02 times
+the least time in the mean and 1.14 at most, and took 1.15 and 1.50 without reading ahead."""
 
-_FRAGMENTS = 0.92
-"""How long threads take that read factors a step ahead, by a product of 2048 on an H200: a kernel
-written by hand with 16 x 8 sums a thread needs 0.93 of the time of one with 8 x 8."""
+_AHEAD_MEETING = 0.3
+"""How much such a block waits where its threads meet, of what others do."""
 
-_FEW = 1
+_PASSES = 2.5
+"""How often what is moved between a product in parts and their sum counts: written, and read."""
+
+_AHEAD_REGISTERS = 48
+"""Registers of such a thread for what it fetches and for addresses, next to its sums and what it
+reads for two steps: the compiler takes 76 to 144 in all with 16 to 64 sums, 202 to 244 with 128."""
+
+_MOST_PLAIN = 64
+"""Sums of a thread that need not read ahead: its blocks are enough for others to compute while it
+waits."""
+
+_FEW = 3
 """Warps of a multiprocessor of which one waits, however many there are."""
 
 
@@ -52,22 +68,30 @@ class ProductTile:
         return self.rows // self.thread_rows * (self.columns // self.thread_columns)
 
     @property
-    def has_fragments(self) -> bool:
-        """True where each thread has so many sums that it reads their factors a step ahead."""
-        return self.thread_rows * self.thread_columns >= _MANY
+    def sums(self) -> int:
+        """How many sums a thread has."""
+        return self.thread_rows * self.thread_columns
 
-    @property
-    def steps(self) -> int:
-        """How many steps its blocks fetch together: fewer threads hold more of them."""
-        return LEAST_DEVICE_STEPS if self.has_fragments else DEVICE_STEPS
+    def ahead(self, gpu: Gpu) -> int:
+        """Return how many steps are fetched at once where threads read factors a step ahead.
 
-    @property
-    def registers(self) -> int:
-        """About how many registers a thread has: sums, factors of a step or two, the rest."""
-        sums = self.thread_rows * self.thread_columns
-        if not self.has_fragments:
-            return 2 * sums + 40
-        return sums + 2 * (self.thread_rows + self.thread_columns) + _REST
+        0: they read them when they need them, for there are no registers, or it takes longer.
+        """
+        steps = _AHEAD.get((self.rows, self.columns, self.thread_rows, self.thread_columns), 0)
+        return steps if self._registers(steps) <= gpu.thread_registers else 0
+
+    def steps(self, gpu: Gpu) -> int:
+        """Return how many steps its blocks fetch at once."""
+        return self.ahead(gpu) or DEVICE_STEPS
+
+    def registers(self, gpu: Gpu) -> int:
+        """Return about how many registers a thread has: sums, factors, addresses."""
+        return self._registers(self.ahead(gpu))
+
+    def _registers(self, ahead: int) -> int:
+        if not ahead:
+            return 2 * self.sums + 40
+        return self.sums + 2 * (self.thread_rows + self.thread_columns) + _AHEAD_REGISTERS
 
 
 WARP = (4, 8)
@@ -91,9 +115,9 @@ TILES = (
 """The tiles that are tried."""
 
 
-def product_tiles(gpu: Gpu) -> list[ProductTile]:
-    """Return the tiles whose threads find the registers that reading ahead takes."""
-    return [t for t in TILES if not t.has_fragments or t.registers <= gpu.thread_registers]
+def product_tiles(gpu: Gpu, itemsize: int = 4) -> list[ProductTile]:
+    """Return the tiles whose threads have registers for their sums, of so many bytes."""
+    return [t for t in TILES if t.sums <= _MOST_PLAIN or (t.ahead(gpu) and itemsize == 4)]
 
 
 PARTS = (1, 2, 3, 4, 6, 8, 12, 16)
@@ -109,20 +133,21 @@ def product_cycles(
     """
     tiles = -(-(rows or 1024) // tile.rows) * -(-(columns or 1024) // tile.columns)
     parts = tile.thread_rows + tile.thread_columns
-    each = tile.thread_rows * tile.thread_columns
     warps = tile.threads / gpu.warp
     shape = _WIDE if tile.thread_columns > tile.thread_rows else 1.0
-    if tile.has_fragments:
-        shape *= _FRAGMENTS
+    meeting = gpu.meeting_cycles
+    if tile.ahead(gpu):
+        shape *= _AHEAD_TIME[tile.sums]
+        meeting *= _AHEAD_MEETING
     loads = warps * parts * gpu.shared_cycles / _LANE_WORDS
     busy = (tile.rows * tile.columns + (tile.rows + tile.columns) * _FETCH) / gpu.lanes
 
     def step(blocks: int) -> float:
-        return _cycles_together(blocks, max(busy, loads) * shape, warps, _FEW, each)
+        return _cycles_together(blocks, max(busy, loads) * shape, warps, _FEW, tile.sums)
 
-    held = max(1, min(gpu.blocks, gpu.registers // (tile.registers * tile.threads)))
+    held = max(1, min(gpu.blocks, gpu.registers // (tile.registers(gpu) * tile.threads)))
     full, rest = divmod(-(-max(1, matrices) * tiles // gpu.multiprocessors), held)
-    meetings = (full + (rest > 0)) * max(steps, 1) / tile.steps * gpu.meeting_cycles
+    meetings = (full + (rest > 0)) * max(steps, 1) / tile.steps(gpu) * meeting
     return (full * step(held) + step(rest)) * max(steps, 1) + meetings
 
 
@@ -142,7 +167,7 @@ def parted_cycles(
     if parts == 1:
         return each
     moved = 4 * (parts + 1) * matrices * (rows or 1024) * (columns or 1024)
-    return each + (gpu.launch_time + 2 * moved / gpu.memory_bytes) * gpu.clock
+    return each + (gpu.launch_time + _PASSES * moved / gpu.memory_bytes) * gpu.clock
 
 
 def element_cycles(elements: float, steps: float, gpu: Gpu) -> float:

@@ -253,7 +253,8 @@ def test_what_is_fetched_ahead_has_registers() -> None:
     assert is_ahead(tile=(128, 128, 8, 8))
     assert is_ahead(tile=(128, 64, 8, 8), steps=8)
     assert not is_ahead(tile=(128, 64, 8, 8), steps=16)
-    assert not is_ahead(tile=(64, 64, 8, 8), steps=8)
+    assert is_ahead(tile=(64, 64, 8, 8), steps=8)
+    assert not is_ahead(tile=(64, 64, 8, 8), steps=16)
 
 
 def test_every_thread_reads_shared_memory_side_by_side() -> None:

@@ -13,6 +13,7 @@ from treadle.limits import (
     DEVICE_AHEAD,
     DEVICE_AHEAD_THREADS,
     DEVICE_LANES,
+    DEVICE_STEPS,
     GRID_BLOCKS,
     LEAST_DEVICE_STEPS,
 )
@@ -32,6 +33,7 @@ from treadle.ops.schedules.stages import (
     live_stages,
 )
 from treadle.target.base import Target
+from treadle.target.gpu_machine import Gpu
 from treadle.te.knobs import Knobs
 from treadle.te.operations import IterVar
 from treadle.te.schedule import Schedule
@@ -75,7 +77,7 @@ def schedule_staged(group: Group, target: Target, knobs: Knobs) -> None:
     for stage in live_stages(s):
         if stage not in (left, right, parts.sums, parts.result, total, result):
             schedule_elements(s, stage, target, knobs)
-    _tile(parts, tile, gpu_of(target).block_bytes, knobs)
+    _tile(parts, tile, gpu_of(target), knobs)
 
 
 def _stored(
@@ -137,7 +139,7 @@ def _places(sums: Stage, tile: ProductTile, steps: int, block_bytes: int) -> int
     return 2 if 2 * size <= block_bytes else 1
 
 
-def _tile(parts: _Parts, tile: ProductTile, block_bytes: int, knobs: Knobs) -> None:
+def _tile(parts: _Parts, tile: ProductTile, gpu: Gpu, knobs: Knobs) -> None:
     result, sums = parts.result, parts.sums
     matrices, m, n = _matrix(parts)
     m_outer, m_parts, m_inner = _divide(result, m, tile.rows, tile.thread_rows, WARP[0])
@@ -159,13 +161,15 @@ def _tile(parts: _Parts, tile: ProductTile, block_bytes: int, knobs: Knobs) -> N
     for axis in op.axis[-2:]:
         sums.round_up(axis)
     (k,) = op.reduce_axis
-    steps = knobs.option("steps", _steps(tile, known(k)), [n for n in (8, 16) if known(k) % n == 0])
+    ahead = tile.ahead(gpu) if itemsize_of(sums) == 4 else 0
+    steps = _steps(ahead or DEVICE_STEPS, known(k))
+    steps = knobs.option("steps", steps, [n for n in (8, 16) if known(k) % n == 0])
     k_outer, k_inner = sums.split(k, factor=steps)
     sums.reorder(k_outer, k_inner, *op.axis)
-    if knobs.flag("fetch_ahead", default=_can_wait(tile, steps)):
-        places = knobs.option("places", _places(sums, tile, steps, block_bytes), (1,))
+    if knobs.flag("fetch_ahead", default=steps == ahead or _can_wait(tile, steps)):
+        places = knobs.option("places", _places(sums, tile, steps, gpu.block_bytes), (1,))
         sums.pragma(k_outer, FETCH_AHEAD, places)
-        if places == 2 and knobs.flag("fragments", default=tile.has_fragments):
+        if places == 2 and knobs.flag("fragments", default=steps == ahead):
             sums.pragma(k_outer, FRAGMENTS, True)
             sums.pragma(op.axis[-2], REVERSE_ODD_ROWS, True)
     for axis in (k_inner, *op.axis[-2:]):
@@ -186,8 +190,8 @@ def _can_wait(tile: ProductTile, steps: int) -> bool:
     return held <= DEVICE_AHEAD and tile.threads >= DEVICE_AHEAD_THREADS
 
 
-def _steps(tile: ProductTile, k: int) -> int:
-    return tile.steps if k % tile.steps == 0 else LEAST_DEVICE_STEPS
+def _steps(wanted: int, k: int) -> int:
+    return wanted if k % wanted == 0 else LEAST_DEVICE_STEPS
 
 
 def _matrix(parts: _Parts) -> tuple[list[IterVar], IterVar, IterVar]:
@@ -228,14 +232,13 @@ def _tiles(group: Group, target: Target) -> list[ProductTile]:
 
     def fits(tile: ProductTile) -> bool:
         is_inside = tile.rows <= (rows or tile.rows) and tile.columns <= (columns or tile.columns)
-        held = (tile.rows + tile.columns) * tile.steps * size
+        held = (tile.rows + tile.columns) * tile.steps(gpu) * size
         is_even = not is_grouped or rows % tile.rows == 0
         has_room = tile.threads <= gpu.block_threads and held <= gpu.block_bytes
-        has_room &= size == 4 or not tile.has_fragments
         is_listed = max(prod(map(known, op.axis[:-2])), rows // tile.rows) <= GRID_BLOCKS
         return is_inside and is_even and has_room and is_listed
 
-    return [t for t in product_tiles(gpu) if fits(t)]
+    return [t for t in product_tiles(gpu, size) if fits(t)]
 
 
 def _pick(
