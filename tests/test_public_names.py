@@ -90,3 +90,5 @@ def test_running_a_saved_model_needs_no_compiler(tmp_path: Path) -> None:
     loaded = imported_by(program)
     assert "treadle.build.loaded" in loaded
     assert not [m for m in loaded if m.startswith(COMPILER)]
+    # Each would take a few megabytes of every such process.
+    assert not {"_hashlib", "statistics", "difflib", "numpy.random"} & loaded

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import shlex
 import tempfile
@@ -253,6 +252,8 @@ def get() -> Settings:
 def _check_change(name: str, value: object) -> object:
     setting = _BY_NAME.get(name)
     if setting is None:
+        import difflib  # for a wrong name alone
+
         close = difflib.get_close_matches(name, _BY_NAME, 1)
         hint = f"did you mean {close[0]!r}?" if close else f"settings are {', '.join(_BY_NAME)}"
         raise SettingError(f"{name!r} is not a setting", hint=hint)

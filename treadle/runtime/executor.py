@@ -205,6 +205,7 @@ class Executor:
         write to (default: fresh ones). Raises: InputError.
         """
         given = self._runs.given.gather(inputs)
+        self._results = None  # what nobody else holds is memory for what comes
         handle = self._streams.take()
         try:
             if outputs is None:
@@ -238,7 +239,7 @@ class Executor:
         return self.run(inputs_by_name(args, named, self._runs.given.index))
 
     def get_output(self, key: str | int = 0) -> NDArray:
-        """Return an output of the last run."""
+        """Return an output of the last run. Raises: UsageError before one, after a failed one."""
         return output_of(self._results, key, self._runs.returned.index)
 
     # ---- facts -----------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ kernel takes and which CPU features it needs. An artifact says the first in its 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import tarfile
@@ -18,6 +17,7 @@ from treadle.errors import ArtifactError, UsageError
 from treadle.runtime import native
 from treadle.runtime.artifact_file import ArtifactFile
 from treadle.runtime.module import LoadedKernel, Module, loaded_kernels
+from treadle.runtime.native_build import sha256
 from treadle.runtime.signature import Json, Signature
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def load_kernels(file: ArtifactFile) -> list[LoadedKernel]:
         raise ArtifactError(
             f"what the artifact says of its kernels cannot be read: {error!r}", at=file.name
         ) from None
-    if hashlib.sha256(code).hexdigest() != manifest["hashes"]["mod.so"]:
+    if sha256(code).hexdigest() != manifest["hashes"]["mod.so"]:
         raise ArtifactError("the artifact has changed since it was loaded", at=file.name)
     return list(loaded_kernels(code, signatures).values()) if signatures else []
 

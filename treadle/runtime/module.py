@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import cycle
@@ -315,6 +314,8 @@ class Module(Generic[K]):
 
     def __getitem__(self, name: str) -> K:
         if name not in self._kernels:
+            import difflib  # for a wrong name alone
+
             close = difflib.get_close_matches(name, self._kernels, 1)
             names = ", ".join(self._kernels)
             hint = f"did you mean {close[0]!r}?" if close else f"its kernels are {names}"

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 
 from treadle.errors import InputError, UsageError
@@ -22,6 +21,8 @@ def input_name(key: str | int, index: Mapping[str, int]) -> str:
         return list(index)[key]
     if key in index:
         return key
+    import difflib  # for a wrong name alone
+
     close = difflib.get_close_matches(key, index, 1)
     names = ", ".join(index) or "none"
     hint = f"did you mean {close[0]!r}?" if close else f"the model's inputs are {names}"

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import os
-import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -26,12 +25,12 @@ class BenchmarkResult:
     @property
     def mean(self) -> float:
         """Arithmetic mean in seconds."""
-        return statistics.fmean(self.results)
+        return float(np.mean(self.results))
 
     @property
     def median(self) -> float:
         """Median in seconds."""
-        return statistics.median(self.results)
+        return float(np.median(self.results))
 
     @property
     def min(self) -> float:
@@ -46,7 +45,7 @@ class BenchmarkResult:
     @property
     def std(self) -> float:
         """Standard deviation (of the population) in seconds."""
-        return statistics.pstdev(self.results)
+        return float(np.std(self.results))
 
     def __str__(self) -> str:
         names = ("mean (ms)", "median (ms)", "max (ms)", "min (ms)", "std (ms)")
