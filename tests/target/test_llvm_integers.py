@@ -7,7 +7,11 @@ import numpy as np
 import pytest
 
 from tests.target.elements import INTS, LANES, apply, pairs, same, samples, wrapped
+from tests.target.kernel import flat, native
 from treadle.expr import nodes as ex
+from treadle.expr.nodes import Const, Var
+from treadle.loop.nodes import For, PrimFunc, Store
+from treadle.target.backend import backend_of
 
 
 @pytest.mark.parametrize("lanes", LANES)
@@ -63,3 +67,14 @@ def test_shifts_by_too_much_leave_only_the_sign(op: str, dtype: str) -> None:
     for lanes in (1, 8):
         got = apply(lambda x, y: ex.binary(op, x, y), a, b, lanes=lanes)  # type: ignore[arg-type]
         same(got, wrapped(want, dtype))
+
+
+@pytest.mark.parametrize("dtype", ["int64", "int32"])
+def test_what_a_division_of_places_gives_is_one_term(dtype: str) -> None:
+    """LLVM would else look for sums that addresses of a loop share, exponentially many."""
+    x, out = flat("x", dtype, 64), flat("out", dtype, 64)
+    i = Var("i", dtype)
+    place = ex.cast(i // 8 * 8 + i % 8, "int64")
+    body = For(i, Const.of(64, dtype), "serial", Store(out, (place,), ex.load(x, [place])))
+    text = backend_of(native()).emit(PrimFunc("k", (x, out), (), body), native())
+    assert text.count('asm ""') == (2 if dtype == "int64" else 0)
