@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Results, of dynamic models above all, take over the memory of results that were given up, and no other."""
+"""Results take over the memory of results that were given up, and no other."""
 
 from __future__ import annotations
 
