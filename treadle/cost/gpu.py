@@ -29,8 +29,8 @@ measured on an H200."""
 _AHEAD_TIME = {128: 0.84, 64: 0.93, 32: 0.92, 16: 1.15}
 """How long a step of such a block takes by the sums of a thread, next to what the multiply-adds and
 reads of shared memory of one that waits for its factors are counted at. Fitted with `_FEW`,
-`_AHEAD_MEETING` and `_PASSES`: the choices for 36 of the products and convolutions take 1.02 times
-the least time in the mean and 1.14 at most, and took 1.15 and 1.50 without reading ahead."""
+`_AHEAD_MEETING` and `_PASSES`: the choices for 36 products and convolutions take 1.02 times the
+least time in the mean and 1.14 at most; those for the 22, without reading ahead, 1.15 and 1.50."""
 
 _AHEAD_MEETING = 0.3
 """How much such a block waits where its threads meet, of what others do."""
