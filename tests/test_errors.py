@@ -18,6 +18,11 @@ def test_the_parts_stand_on_lines_of_their_own() -> None:
     )
 
 
+def test_a_wrong_name_is_told_the_one_most_like_it() -> None:
+    assert errors.name_hint("dtaa", ["data", "mask"], "none") == "did you mean 'data'?"
+    assert errors.name_hint("x", ["data"], "its names are data") == "its names are data"
+
+
 def test_a_place_is_put_before_the_place_there_is() -> None:
     error = TypeMismatch("3 and 4 differ", at="axis 1", hint="pad it").located("node a")
     assert type(error) is TypeMismatch

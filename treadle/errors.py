@@ -3,6 +3,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 LONGEST_PART = 4000
 """Characters of a problem, a place or a hint: names and shapes of a model may be of any length."""
 
@@ -13,6 +18,14 @@ def _cut(text: str) -> str:
         return text
     half = LONGEST_PART // 2
     return f"{text[:half]} … ({len(text) - 2 * half} characters left out) … {text[-half:]}"
+
+
+def name_hint(name: str, known: Iterable[str], otherwise: str) -> str:
+    """Return the hint for a name that is not known: the one most like it, else `otherwise`."""
+    from difflib import get_close_matches  # half a megabyte, for a wrong name alone
+
+    close = get_close_matches(name, list(known), 1)
+    return f"did you mean {close[0]!r}?" if close else otherwise
 
 
 class TreadleError(Exception):

@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from pathlib import Path
 
-from treadle.errors import SettingError
+from treadle.errors import SettingError, name_hint
 
 MOST_THREADS = 512
 """Threads, of the native runtime or of the compiler's workers."""
@@ -252,10 +252,7 @@ def get() -> Settings:
 def _check_change(name: str, value: object) -> object:
     setting = _BY_NAME.get(name)
     if setting is None:
-        import difflib  # for a wrong name alone
-
-        close = difflib.get_close_matches(name, _BY_NAME, 1)
-        hint = f"did you mean {close[0]!r}?" if close else f"settings are {', '.join(_BY_NAME)}"
+        hint = name_hint(name, _BY_NAME, f"settings are {', '.join(_BY_NAME)}")
         raise SettingError(f"{name!r} is not a setting", hint=hint)
     if value is None:
         return setting.default()

@@ -28,6 +28,7 @@ def test_sha256_agrees_with_python(random: np.random.Generator, length: int) -> 
     data = random.bytes(length)
     view = np.frombuffer(data + b"!", np.uint8)
     assert native.sha256_at(address_of(view), length) == hashlib.sha256(data).hexdigest()
+    assert native.sha256_at(data, length) == hashlib.sha256(data).hexdigest()
 
 
 def reference_hash64(data: bytes) -> str:

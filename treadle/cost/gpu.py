@@ -170,6 +170,15 @@ def parted_cycles(
     return each + (gpu.launch_time + _PASSES * moved / gpu.memory_bytes) * gpu.clock
 
 
+def least_product_cycles(matrices: int, rows: int, columns: int, steps: int, gpu: Gpu) -> float:
+    """Return the cycles of a product in the best tile and the best number of parts."""
+    return min(
+        parted_cycles(matrices, rows, columns, steps, parts, tile, gpu)
+        for tile in product_tiles(gpu)
+        for parts in PARTS
+    )
+
+
 def element_cycles(elements: float, steps: float, gpu: Gpu) -> float:
     """Return the cycles of sums where each thread reads all of one element by itself."""
     rounds = -(-elements // (gpu.multiprocessors * (gpu.threads // 2)))
@@ -307,11 +316,7 @@ def apart_cycles(heads: int, rows: int, keys: int, depth: int, width: int, gpu: 
     """
 
     def product(columns: int, steps: int) -> float:
-        return min(
-            parted_cycles(heads, rows, columns, steps, parts, tile, gpu)
-            for tile in product_tiles(gpu)
-            for parts in PARTS
-        )
+        return least_product_cycles(heads, rows, columns, steps, gpu)
 
     scores = 4.0 * max(1, heads) * (rows or 1024) * (keys or 1024)
     seconds = 2 * gpu.launch_time + 4 * scores / gpu.memory_bytes

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -11,7 +10,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 
 from treadle import dtype as dt
-from treadle.errors import UnsupportedOperators
+from treadle.errors import UnsupportedOperators, name_hint
 from treadle.frontend.symbolic import fold_sizes, is_sizes
 from treadle.graph.interpret import evaluate
 from treadle.graph.nodes import (
@@ -149,10 +148,7 @@ def origin_of(name: str, op: str, index: int) -> str:
 def did_you_mean(name: str, options: Iterable[str]) -> str:
     """Return `did you mean 'x'?`, or the list of options where none is close."""
     known = list(options)
-    close = difflib.get_close_matches(name, known, n=1)
-    if close:
-        return f"did you mean {close[0]!r}?"
-    return f"known names are {', '.join(known) or '(none)'}"
+    return name_hint(name, known, f"known names are {', '.join(known) or '(none)'}")
 
 
 def stamp_origin(results: Iterable[Node], sources: Iterable[Node], origin: str) -> None:

@@ -72,6 +72,14 @@ class For:
     thread: str = ""
     pragmas: tuple[tuple[str, object], ...] = ()
 
+    def pragma(self, key: str) -> object:
+        """Return the value of a pragma, None where the loop has no such one."""
+        return next((value for name, value in self.pragmas if name == key), None)
+
+    def pragmas_but(self, key: str) -> tuple[tuple[str, object], ...]:
+        """Return the other pragmas: those that are left when a pass has done what this one asks."""
+        return tuple(p for p in self.pragmas if p[0] != key)
+
 
 @dataclass(slots=True, eq=False)
 class Store:

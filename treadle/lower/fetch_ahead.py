@@ -43,9 +43,9 @@ def fetch_ahead(func: PrimFunc) -> PrimFunc:
 
 def _visit(s: Stmt, *, is_repeated: bool) -> Stmt:
     """Change the loops inside of a statement; one that runs again must not find threads behind."""
-    asked = [v for key, v in s.pragmas if key == FETCH_AHEAD] if isinstance(s, For) else []
-    if asked and isinstance(s, For):
-        made = _ahead(s, places=1 if is_repeated else asked[0])
+    places = s.pragma(FETCH_AHEAD) if isinstance(s, For) else None
+    if places is not None and isinstance(s, For):
+        made = _ahead(s, places=1 if is_repeated else places)
         if made is not None:
             return made
     again = is_repeated or (isinstance(s, For) and s.kind != "thread")
@@ -79,8 +79,8 @@ def _ahead(loop: For, places: object) -> Stmt | None:
         body = lp.seq(Barrier(), *puts, Barrier(), following, *rest)
     for buffer in reversed(buffers):
         body = Allocate(buffer, body)
-    kept = tuple(p for p in loop.pragmas if p[0] != FETCH_AHEAD)
-    made = lp.seq(take(Const.of(0)), replace(loop, body=body, pragmas=kept))
+    ahead = replace(loop, body=body, pragmas=loop.pragmas_but(FETCH_AHEAD))
+    made = lp.seq(take(Const.of(0)), ahead)
     for h in reversed(found):
         made = Allocate(h.buffer, made)
     return made

@@ -48,7 +48,7 @@ def read_fragments(func: PrimFunc) -> PrimFunc:
 
 
 def _visit(s: Stmt) -> Stmt:
-    if isinstance(s, For) and any(key == FRAGMENTS for key, _ in s.pragmas):
+    if isinstance(s, For) and s.pragma(FRAGMENTS) is not None:
         made = _ahead(s)
         if made is not None:
             return made
@@ -76,8 +76,7 @@ def _ahead(loop: For) -> Stmt | None:
         products.reads(following, start),
         products.computed(Const.of(products.count - 1)),
     )
-    kept = tuple(p for p in loop.pragmas if p[0] != FRAGMENTS)
-    ahead = replace(loop, body=body, pragmas=kept)
+    ahead = replace(loop, body=body, pragmas=loop.pragmas_but(FRAGMENTS))
     made = lp.seq(fetch.put(start), Barrier(), products.reads(start, start), ahead)
     for buffer in reversed([*shared, *(f.buffer for f in products.fragments)]):
         made = Allocate(buffer, made)

@@ -28,9 +28,9 @@ def reverse_odd_rows(func: PrimFunc) -> PrimFunc:
 
 
 def _reversed(s: Stmt) -> Stmt | None:
-    if not isinstance(s, For) or not any(key == REVERSE_ODD_ROWS for key, _ in s.pragmas):
+    if not isinstance(s, For) or s.pragma(REVERSE_ODD_ROWS) is None:
         return None
-    kept = tuple(p for p in s.pragmas if p[0] != REVERSE_ODD_ROWS)
+    kept = s.pragmas_but(REVERSE_ODD_ROWS)
     columns = s.body
     if not isinstance(columns, For) or {s.kind, columns.kind} != {"unrolled"} or not _reads(s):
         return replace(s, pragmas=kept)

@@ -27,10 +27,9 @@ def spread_columns(func: PrimFunc) -> PrimFunc:
     """Return `func` with the buffers laid out anew for which a schedule asks for it."""
     counts: dict[int, int] = {}
     for s in lp.walk_stmts(func.body):
-        if isinstance(s, For):
-            for key, count in s.pragmas:
-                if key == SPREAD_COLUMNS and isinstance(count, int):
-                    counts |= _stored(s, count)
+        count = s.pragma(SPREAD_COLUMNS) if isinstance(s, For) else None
+        if isinstance(s, For) and isinstance(count, int):
+            counts |= _stored(s, count)
     if not counts:
         return func
     memo: dict[Expr, Expr] = {}

@@ -6,7 +6,6 @@ They have the face of the local ones, so that a program that uses those runs on 
 
 from __future__ import annotations
 
-import difflib
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from treadle import dtype as dtypes
-from treadle.errors import InputError, UsageError
+from treadle.errors import InputError, UsageError, name_hint
 from treadle.rpc.values import Arguments, Value
 from treadle.runtime.array import ArrayLike, NDArray, as_numpy, describe, empty
 from treadle.runtime.executor import ProfileRow
@@ -373,9 +372,8 @@ class RemoteModule:
 
     def __getitem__(self, name: str) -> RemoteKernel:
         if name not in self._names:
-            close = difflib.get_close_matches(name, self._names, 1)
             names = ", ".join(self._names)
-            hint = f"did you mean {close[0]!r}?" if close else f"its kernels are {names}"
+            hint = name_hint(name, self._names, f"its kernels are {names}")
             raise UsageError(f"the module has no kernel {name!r}", hint=hint)
         return RemoteKernel(self._session, self, name)
 

@@ -17,7 +17,6 @@ from treadle.errors import ArtifactError, UsageError
 from treadle.runtime import native
 from treadle.runtime.artifact_file import ArtifactFile
 from treadle.runtime.module import LoadedKernel, Module, loaded_kernels
-from treadle.runtime.native_build import sha256
 from treadle.runtime.signature import Json, Signature
 
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ def load_kernels(file: ArtifactFile) -> list[LoadedKernel]:
         raise ArtifactError(
             f"what the artifact says of its kernels cannot be read: {error!r}", at=file.name
         ) from None
-    if sha256(code).hexdigest() != manifest["hashes"]["mod.so"]:
+    if native.sha256_at(code, len(code)) != manifest["hashes"]["mod.so"]:
         raise ArtifactError("the artifact has changed since it was loaded", at=file.name)
     return list(loaded_kernels(code, signatures).values()) if signatures else []
 

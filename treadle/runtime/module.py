@@ -11,7 +11,7 @@ from typing import Generic, Protocol, TypeVar
 import numpy as np
 
 from treadle import dtype as dtypes
-from treadle.errors import InputError, TreadleError, UsageError
+from treadle.errors import InputError, TreadleError, UsageError, name_hint
 from treadle.runtime import native
 from treadle.runtime.array import (
     ArrayLike,
@@ -314,11 +314,8 @@ class Module(Generic[K]):
 
     def __getitem__(self, name: str) -> K:
         if name not in self._kernels:
-            import difflib  # for a wrong name alone
-
-            close = difflib.get_close_matches(name, self._kernels, 1)
             names = ", ".join(self._kernels)
-            hint = f"did you mean {close[0]!r}?" if close else f"its kernels are {names}"
+            hint = name_hint(name, self._kernels, f"its kernels are {names}")
             raise UsageError(f"the module has no kernel {name!r}", hint=hint)
         return self._kernels[name]
 

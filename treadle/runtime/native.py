@@ -442,8 +442,8 @@ def memory_at(pointer: int, nbytes: int) -> memoryview:
     return memoryview((ctypes.c_uint8 * nbytes).from_address(pointer) if nbytes else b"")
 
 
-def sha256_at(pointer: int, nbytes: int) -> str:
-    """Return the SHA-256 of memory in hexadecimal."""
+def sha256_at(pointer: int | bytes, nbytes: int) -> str:
+    """Return the SHA-256 of memory in hexadecimal, by its address or as bytes."""
     digest = ctypes.create_string_buffer(65)
     library().td_sha256(pointer, nbytes, digest)
     return digest.value.decode()

@@ -15,7 +15,6 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
 
 LIBRARY = "libtreadle.so"
 STAMP = "libtreadle.sources"
@@ -58,37 +57,25 @@ def server_files(sources: Path) -> list[Path]:
     return sorted((sources / "rpc").glob("*.c"))
 
 
-class Digest(Protocol):
-    """A hash of what it has been given so far."""
-
-    def update(self, data: bytes, /) -> None:
-        """Take more in."""
-
-    def hexdigest(self) -> str:
-        """Return the hash in hexadecimal digits."""
-
-
-def sha256(data: bytes) -> Digest:
-    """Return the SHA-256 of `data`, which may be updated.
+def _sha256(data: bytes) -> str:
+    """Return the SHA-256 of `data` in hexadecimal.
 
     Python's own is taken where it has one: hashlib loads OpenSSL, which takes 3 MB of every process
     that runs a model.
     """
     for name in ("_sha256", "_sha2", "hashlib"):  # up to Python 3.11, from 3.12 on, anywhere
         if importlib.util.find_spec(name) is not None:
-            made: Digest = importlib.import_module(name).sha256(data)
-            return made
+            return str(importlib.import_module(name).sha256(data).hexdigest())
     raise BuildFailed("this Python has no hashlib")
 
 
 def source_hash(sources: Path) -> str:
     """Return the SHA-256 of sources, flags and machine: what decides the library's content."""
-    digest = sha256(repr((FLAGS, platform.system(), platform.machine())).encode())
+    parts = [repr((FLAGS, platform.system(), platform.machine())).encode()]
     for path in source_files(sources):
         content = path.read_bytes()
-        digest.update(f"{path.name} {len(content)}\n".encode())
-        digest.update(content)
-    return digest.hexdigest()
+        parts += [f"{path.name} {len(content)}\n".encode(), content]
+    return _sha256(b"".join(parts))
 
 
 def zig_command() -> list[str] | None:

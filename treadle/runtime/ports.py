@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from treadle.errors import InputError, UsageError
+from treadle.errors import InputError, UsageError, name_hint
 from treadle.runtime.array import ArrayLike, NDArray
 from treadle.runtime.native_executor import TensorInfo
 
@@ -21,11 +21,8 @@ def input_name(key: str | int, index: Mapping[str, int]) -> str:
         return list(index)[key]
     if key in index:
         return key
-    import difflib  # for a wrong name alone
-
-    close = difflib.get_close_matches(key, index, 1)
     names = ", ".join(index) or "none"
-    hint = f"did you mean {close[0]!r}?" if close else f"the model's inputs are {names}"
+    hint = name_hint(key, index, f"the model's inputs are {names}")
     raise InputError(f"the model has no input {key!r}", hint=hint)
 
 

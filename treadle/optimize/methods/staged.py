@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from math import prod
 
-from treadle.cost.gpu import PARTS, TILES, parted_cycles, product_tiles
+from treadle.cost.gpu import TILES, least_product_cycles
 from treadle.graph.nodes import Node
 from treadle.graph.types import TensorType, tensor_type
 from treadle.limits import LEAST_DEVICE_STEPS
@@ -33,11 +33,7 @@ def _cycles(matrices: int, rows: int, columns: int, steps: int, site: ConvSite |
             ) -> float:  # fmt: skip
     gpu = site.target.gpu
     assert gpu is not None  # it is for the family of GPUs alone
-    return min(
-        parted_cycles(matrices, rows, columns, steps, parts, tile, gpu)
-        for tile in product_tiles(gpu)
-        for parts in PARTS
-    )
+    return least_product_cycles(matrices, rows, columns, steps, gpu)
 
 
 def _conv_sizes(site: ConvSite) -> tuple[int, int, int]:
