@@ -46,6 +46,24 @@ def test_a_part_of_symbolic_size_has_its_place_in_the_workspace() -> None:
         np.testing.assert_array_equal(made, 2 * (given + 1)[:, ::-1])
 
 
+def test_parts_that_one_thread_makes_in_turn_have_one_place() -> None:
+    """Rows are made by all threads, one row after the other."""
+    a = te.placeholder((8, 64), name="A")
+    b = te.compute((8, 64), lambda i, j: a[i, j] + 1.0, name="B")
+    c = te.compute((8, 64), lambda i, j: b[i, 63 - j] * 2.0, name="C")
+    s = te.create_schedule(c.op)
+    row, column = s[c].op.axis
+    s[c].parallel(column)
+    s[b].set_scope("workspace")
+    s[b].compute_at(s[c], row)
+    s[b].parallel(s[b].op.axis[1])
+    assert "B: float32[1, 64] = alloc(workspace)" in str(treadle.lower(s, [a, c]))
+    given = np.arange(512, dtype=np.float32).reshape(8, 64)
+    made = np.zeros_like(given)
+    treadle.build(s, [a, c])(given, made)
+    np.testing.assert_array_equal(made, 2 * (given + 1)[:, ::-1])
+
+
 def test_a_temporary_of_symbolic_size_lies_in_memory_of_its_own() -> None:
     n = te.var("n")
     a = te.placeholder((n,), name="A")

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from treadle.dtype import itemsize
@@ -33,6 +34,8 @@ class Memory:
     """Where the part of a stage that its buffer holds begins."""
     computed: set[int] = field(default_factory=set)
     """The stages computed at a loop that are complete where statements are being made."""
+    parallel_loops: int = 0
+    """How many loops run in parallel around where statements are being made."""
     names: dict[str, int] = field(default_factory=dict)
     _loads: dict[Expr, list[tuple[Stage, tuple[Expr, ...]]]] = field(default_factory=dict)
 
@@ -41,6 +44,15 @@ class Memory:
         count = self.names.get(name, 0)
         self.names[name] = count + 1
         return name if count == 0 else f"{name}_{count}"
+
+    @contextmanager
+    def in_parallel(self, concurrent: bool) -> Iterator[None]:
+        """Make statements inside a loop, whose iterations may run at the same time."""
+        self.parallel_loops += concurrent
+        try:
+            yield
+        finally:
+            self.parallel_loops -= concurrent
 
     def line_of(self, dtype: str) -> int:
         """Return how many elements of a type one prefetch brings."""
@@ -84,16 +96,19 @@ class Memory:
         """Make and return the buffers of a stage of which a part is computed at a loop.
 
         In the workspace, which iterations of a parallel loop share, the stage is kept whole: every
-        part has its own place there, and may be of symbolic size.
+        part has its own place there, and may be of symbolic size. Outside of parallel loops one
+        part is made after the other, and those of constant bounds all have the same place.
 
         Raises: ScheduleError where a part that is not kept so has no constant bound.
         """
-        if stage.scope == "workspace" and not stage.rounded:
+        ends = {a: known.bounds.reach(span.extent).hi for a, span in box.items()}
+        kept_whole = self.parallel_loops > 0 or None in ends.values()
+        if stage.scope == "workspace" and not stage.rounded and kept_whole:
             self.offsets.pop(id(stage), None)
             return self._made(stage, None, "workspace")
         shape = []
         for axis, span in box.items():
-            high = known.bounds.reach(span.extent).hi
+            high = ends[axis]
             if high is None:
                 raise ScheduleError(
                     f"the part of {stage.name} needed here has no constant bound along "

@@ -91,7 +91,10 @@ class NestBuilder:
             var, _ = self.threads.open[thread]
             return self._settle(stage, k, nest.entered(leaf, var))
         var = Var(self.memory.unique(leaf.name))
-        with self.context.inside_loop(var, extent), self.threads.opened(thread, var, extent):
+        concurrent = note is not None and (note.kind == "parallel" or bool(thread))
+        inside_loop = self.context.inside_loop(var, extent)
+        opened = self.threads.opened(thread, var, extent)
+        with inside_loop, opened, self.memory.in_parallel(concurrent):
             known = self.context.known
             inside = nest.entered(leaf, var)
             ahead = prefetches(stage, note, inside, var, self.memory, known)
