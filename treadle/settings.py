@@ -170,7 +170,7 @@ TABLE = (
         _bool,
         lambda: True,
         "0 or 1",
-        "let 3x3 convolutions run by Winograd's filtering and large products by Strassen's "
+        "let convolutions run by Winograd's filtering and large products by Strassen's "
         "algorithm (faster, less exact) where it pays",
     ),
     Setting(

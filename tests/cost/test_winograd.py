@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from treadle.cost.filtering import filter_axes
 from treadle.cost.registers import Tile
 from treadle.cost.winograd import (
     Grouping,
@@ -41,8 +42,20 @@ def test_images_take_as_many_times_as_long() -> None:
 
 
 def test_a_tile_of_four_leaves_the_registers_of_avx_512() -> None:
-    assert holds_a_tile(3, 5, ZEN4)
-    assert not holds_a_tile(4, 6, ZEN4)
+    assert holds_a_tile(filter_axes(3, (3, 3)), ZEN4)
+    assert not holds_a_tile(filter_axes(4, (3, 3)), ZEN4)
+
+
+def test_the_sums_of_a_signal_stay_in_registers() -> None:
+    haswell = parse_target("llvm -mtriple=x86_64-linux-gnu -mcpu=haswell")
+    assert holds_a_tile(filter_axes(6, (1, 3)), haswell)
+
+
+def test_a_stride_counts_the_products_that_are_no_zeros() -> None:
+    assert replace(SHAPE, stride=2, tile=4).products == 9**2 * 64 // 4
+    assert replace(SHAPE, kernel=(1, 3)).products == 6 * 64
+    assert replace(SHAPE, kernel=(1, 3), stride=2).products == 9 * 64 // 2
+    assert replace(SHAPE, kernel=(1, 4), stride=2).products == 10 * 64 // 2
 
 
 def test_large_transforms_wait_for_level_2_and_small_ones_for_arithmetic() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
+from math import prod
 
 from treadle.graph import nodes as g
 from treadle.graph.arrays import LARGE, in_place
@@ -18,7 +19,6 @@ from treadle.runtime.array import is_ready
 from treadle.runtime.pages import release_pages
 
 _STRASSEN = Fraction(4, len(LEFT))  # four blocks become seven sums
-_TAPS = 9
 
 
 def store_constants(constants: Iterable[g.Constant]) -> None:
@@ -71,4 +71,5 @@ def _share(call: g.Call) -> Fraction | None:
         return _STRASSEN
     if not isinstance(call.attrs, WinogradAttrs) or call.attrs.plain_weights:
         return None
-    return Fraction(_TAPS, (call.attrs.points * call.attrs.stride) ** 2)
+    points = prod(axis.points * axis.stride for axis in call.attrs.axes)
+    return Fraction(prod(call.attrs.kernel), points)

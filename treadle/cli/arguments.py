@@ -233,7 +233,7 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
         dest="winograd",
         action="store_false",
         default=None,
-        help="run no 3x3 convolution by Winograd's filtering and no product by Strassen's "
+        help="run no convolution by Winograd's filtering and no product by Strassen's "
         "algorithm: slower, smaller weights, rounding errors of 1e-7",
     )
     parser.add_argument(

@@ -155,18 +155,25 @@ def vectors_of(elements: int, lanes: int, target: Target) -> float:
 
 
 def tile_set_cycles(
-    rows: int, vectors: int, tile: Tile, width: int, target: Target, wait: float = 0.0
+    rows: int,
+    vectors: int,
+    tile: Tile,
+    width: int,
+    target: Target,
+    wait: float = 0.0,
+    written_out: int = 1,
 ) -> float:
     """Return the cycles of one reduction step over the whole output, remainders included.
 
-    A vector takes `width` registers; `wait`: cycles to read a vector of weights.
+    A vector takes `width` registers; `wait`: cycles to read a vector of weights. An iteration of
+    the innermost loop has `written_out` steps.
     """
     cycles, step_of = 0.0, tile_steps(target)
     columns = parts_of(vectors, tile.vectors)
     for tile_rows, row_count in parts_of(rows, tile.rows):
         for tile_vectors, vector_count in columns:
             held = tile_vectors * width
-            step = max(step_of(tile_rows, held), held * wait)
+            step = max(step_of(tile_rows, held, 1.0, written_out), held * wait)
             cycles += step * row_count * vector_count
     return cycles
 

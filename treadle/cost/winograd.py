@@ -7,10 +7,11 @@ channels have read them; the products of a panel of output channels, M, never le
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, prod
 
+from treadle.cost.filtering import FilterAxis, filter_axes
 from treadle.cost.forks import fork_cycles, unevenness
 from treadle.cost.memory import (
     filled_bytes,
@@ -21,22 +22,21 @@ from treadle.cost.memory import (
     remote_cycles,
     shared_bytes_per_cycle,
 )
-from treadle.cost.registers import Tile, fma_cycles, tile_set_cycles
+from treadle.cost.registers import Tile, fma_cycles, steps_written_out, tile_set_cycles
 from treadle.limits import TILE_VECTORS, TRANSFORMED_BYTES
 from treadle.target.base import Target
 
-_OPERATIONS = {3: 5, 4: 6, 5: 3, 6: 4}
-"""Of a transform, per vector of V or M, by points along an axis."""
+_OPERATIONS = {1: 0, 3: 2.5, 4: 3, 5: 1.5, 6: 2, 7: 3, 8: 3}
+"""Of a transform along an axis, per vector of V or M, by points."""
 _FILTER_OPERATIONS = 3
 """Of the transform of weights, per vector at a point: columns of taps, and a row of points."""
-_FILTER_MOVES = 2.6
+_FILTER_MOVES = 1.3
 """How often a vector at a point that level 1 does not hold moves to or from level 2."""
-_TAPS = 9
-"""Weights of a window."""
-_MOVES = {3: 0.0, 4: 0.0, 5: 1.5, 6: 1.5}
-"""How often a transform moves a vector of V or M to or from level 2, by points along an axis: the
-25 or 36 values of a tile do not stay in registers as 16 do, nor those of a row of tiles in level 1.
-Fitted to Zen 5 with vectors of 512 bits and to Golden Cove with vectors of 256."""
+_KEPT_VALUES, _MOVES, _MOVES_OF_AXIS = 16, 1.5, 0.75
+"""How many values of a tile stay in registers, and how often a transform moves a vector of V or M
+of more to or from level 2: nor do those of a row of tiles stay in level 1. Where one axis is
+filtered, values stay in registers, and what is moved is V and M. Fitted to Zen 5 and Golden Cove
+with vectors of 512 and of 256 bits, and to Zen 3."""
 _SEEN_INPUTS = 0.25
 """The share of the time of reading V again from level 2 or 3 that multiplications do not hide."""
 _SEEN_WEIGHTS = 0.08
@@ -52,7 +52,8 @@ class WinogradShape:
     Tiles of `dilations` phases interleave, down and across. A `stride` takes the image apart into
     several, whose channels all count as `inputs`; the last `unused` of each are not multiplied.
     Channels are those of all `groups`. `plain_weights` are transformed by each run. An element has
-    `itemsize` bytes.
+    `itemsize` bytes. Where the columns of `across` are the positions of a volume's images, `row`
+    are those of one row of an image.
     """
 
     tile: int
@@ -68,24 +69,29 @@ class WinogradShape:
     groups: int = 1
     plain_weights: bool = False
     itemsize: int = 4
+    kernel: tuple[int, int] = (3, 3)
+    row: int = 0
 
     @property
-    def side(self) -> int:
-        """How many points a tile takes along an axis."""
-        return self.tile + (2 if self.stride == 1 else 1)
+    def axes(self) -> tuple[FilterAxis, FilterAxis]:
+        """How rows and columns are filtered."""
+        return filter_axes(self.tile, self.kernel, self.stride, self.dilations)
+
+    @property
+    def images(self) -> int:
+        """How many images a stride takes an image apart into."""
+        return prod(axis.stride for axis in self.axes)
 
     @property
     def points(self) -> int:
         """How many values of a transform a tile has per channel."""
-        return self.side**2
+        return prod(axis.points for axis in self.axes)
 
     @property
     def products(self) -> int:
         """How many products a tile has per output channel: odd images have none at infinity."""
-        used = self.reduced - self.unused * self.stride**2
-        if self.stride == 1:
-            return self.points * used
-        return (2 * self.tile + 1) ** 2 * used // 4
+        used = self.reduced - self.unused * self.images
+        return prod(axis.products for axis in self.axes) * used // self.images
 
     @property
     def reduced(self) -> int:
@@ -104,7 +110,7 @@ class WinogradShape:
 
     def row_bytes(self, vectors: int) -> int:
         """The weights of a panel of so many vectors at a row of points."""
-        return self.itemsize * self.side * self.reduced * vectors * self.block
+        return self.itemsize * self.axes[1].points * self.reduced * vectors * self.block
 
     def v_bytes(self, tiles: int) -> int:
         """The transformed inputs of some tiles."""
@@ -182,7 +188,7 @@ def cycles_of_tiles(
     def cycles(registers: Tile) -> float:
         work = of_groups(registers)
         jobs = ceil(outputs / block / registers.vectors) if by_panel else groups
-        if v_bytes > target.l2_bytes:
+        if v_bytes > filled_bytes(target, 2):
             work += _SEEN_INPUTS * groups * jobs * v_bytes / speed
         work += handed_on
         share = unevenness(jobs, target)
@@ -201,22 +207,27 @@ def _cycles_of_groups(
     runs, length = group.runs
     sums, weights = shape.products, shape.weight_bytes
     if shape.plain_weights and not group.apart:
-        weights = weights * _TAPS // shape.points
+        weights = weights * prod(shape.kernel) // (shape.points * shape.images)
     times = groups if weights > kept_bytes(target, 2) else 1
     speed = memory_bytes_per_cycle(target) if times == 1 else shared_bytes_per_cycle(target)
     seen = 0.0
     if weights > target.l2_bytes:
         seen = _SEEN_WEIGHTS * (times - 1) * weights / shared_bytes_per_cycle(target)
     touched = tiles * shape.points * (shape.inputs + shape.outputs) / shape.block * width
-    transforms = fma_cycles(touched * _OPERATIONS[shape.side], target)
-    moved = _MOVES[shape.side] * touched * target.vector_bytes
-    transforms += level_cycles(moved, 2, target)
+    operations = sum(_OPERATIONS[axis.points] for axis in shape.axes)
+    transforms = fma_cycles(touched * operations, target)
+    moves = _MOVES if shape.points > _KEPT_VALUES else 0.0
+    if min(shape.kernel) == 1:
+        moves = _MOVES_OF_AXIS
+    transforms += level_cycles(moves * touched * target.vector_bytes, 2, target)
     of_weights = _filter_cycles(shape, target, group, groups, width)
+    block, row_bytes = shape.block, shape.block * shape.itemsize
     wait_of = _weight_waits(shape, target, tiles, width)
 
     def cycles(registers: Tile) -> float:
         wait = wait_of(registers)
-        steps = runs * tile_set_cycles(length, vectors, registers, width, target, wait)
+        written_out = steps_written_out(block, row_bytes, registers.vectors * width, target)
+        steps = runs * tile_set_cycles(length, vectors, registers, width, target, wait, written_out)
         products = sums * steps
         waits = times * max(0.0, weights / speed - products) + seen
         return groups * (products + transforms) + waits + of_weights(registers)
@@ -249,13 +260,14 @@ def _filter_cycles(
     return cycles
 
 
-def holds_a_tile(tile: int, points: int, target: Target) -> bool:
+def holds_a_tile(axes: Sequence[FilterAxis], target: Target) -> bool:
     """True when registers hold the rows of an output transform, a column of products, the factors.
 
     If not, the rows go through memory, column by column and row by row.
     """
-    factors = tile * (tile - 1) // 2
-    return tile * points + points + factors <= target.vector_registers
+    high, wide = axes
+    factors = high.tile * (high.tile - 1) // 2
+    return high.tile * wide.points + high.points + factors <= target.vector_registers
 
 
 def _weight_waits(

@@ -10,22 +10,26 @@ import pytest
 
 from tests.target.kernel import native
 from treadle.build.compile import compile_model
+from treadle.cost.filtering import filter_axes
 from treadle.errors import TypeMismatch
 from treadle.graph.nodes import Constant, Function, Module, Var
 from treadle.graph.types import TensorType
 from treadle.ops.conv import ConvAttrs, conv
 from treadle.ops.lowered.channel_blocks import pack_nchwc, unpack_nchwc
-from treadle.ops.lowered.conv_winograd import conv2d_winograd_nchwc, padded_extent
-from treadle.ops.lowered.winograd_transforms import TILES
+from treadle.ops.lowered.conv_winograd import conv2d_winograd_nchwc
 from treadle.ops.movement import pad
 from treadle.optimize.methods.winograd_weights import transform_weights
 from treadle.target.base import Target
+
+TILES = (2, 3, 4)
+"""Tiles that are square."""
 
 
 @pytest.mark.parametrize("tile", TILES)
 def test_odd_images_meet_no_weights_at_infinity(tile: int) -> None:
     w = np.random.default_rng(0).standard_normal((2, 3, 3, 3, 4, 4)).astype(np.float32)
-    u = transform_weights(w, tile, stride=2).reshape(2, tile + 1, tile + 1, 2, 2, 3, 4, 4)
+    axes = filter_axes(tile, (3, 3), stride=2)
+    u = transform_weights(w, axes).reshape(2, tile + 1, tile + 1, 2, 2, 3, 4, 4)
     assert not u[:, -1, :, 1].any()
     assert not u[:, :, -1, :, 1].any()
     assert u[:, -1, -1, 0, 0].all()
@@ -39,6 +43,7 @@ def test_odd_images_meet_no_weights_at_infinity(tile: int) -> None:
         ((1, 2, 6, 6, 8), (1, 6, 6, 1, 8, 8), 4, "differ in channels"),
         ((1, 1, 10, 10, 8), (1, 5, 5, 1, 8, 8), 4, "differ in channels"),
         ((1, 1, 9, 10, 8), (1, 5, 5, 4, 8, 8), 4, "padded to 10"),
+        ((1, 1, 10, 8), (1, 6, 6, 1, 8, 8), 1, "a signal has one row, not 1 of 3 taps"),
     ],
 )
 def test_factors_that_do_not_fit_are_refused(
@@ -48,6 +53,19 @@ def test_factors_that_do_not_fit_are_refused(
     data, weights = Var("x", TensorType(x, "float32")), Var("u", TensorType(u, "float32"))
     with pytest.raises(TypeMismatch, match=message):
         conv2d_winograd_nchwc(data, weights, tile=4, height=height, width=4, stride=stride)
+
+
+@pytest.mark.parametrize(
+    ("tile", "kernel", "message"),
+    [(6, (3, 3), "more than 6 points"), (4, (1, 1), "several taps"), (4, (1, 9), "8 points")],
+)
+def test_windows_that_cannot_be_filtered_are_refused(
+    tile: int, kernel: tuple[int, int], message: str
+) -> None:
+    data = Var("x", TensorType((1, 1, 20, 20, 8), "float32"))
+    weights = Var("u", TensorType((1, 6, 6, 1, 8, 8), "float32"))
+    with pytest.raises(TypeMismatch, match=message):
+        conv2d_winograd_nchwc(data, weights, tile=tile, height=4, width=4, kernel=kernel)
 
 
 def test_a_stride_is_for_images_without_dilation() -> None:
@@ -64,13 +82,14 @@ def _compiled(
     block = 16
     (_, channels, *image), filters = x.shape, w.shape[0]
     sizes = [-(-size // stride) for size in image]
-    whole = [padded_extent(size, tile, stride=stride) for size in sizes]
+    axes = filter_axes(tile, (3, 3), stride)
+    whole = [axis.reads(size) for axis, size in zip(axes, sizes, strict=True)]
     more = [end - size - 1 for end, size in zip(whole, image, strict=True)]
     placed = np.zeros((-(-filters // block) * block, -(-channels // block) * block, 3, 3), "f4")
     placed[:filters, :channels] = w
     oc, ic = placed.shape[0] // block, placed.shape[1] // block
     split = placed.reshape(oc, block, ic, block, 3, 3).transpose(0, 2, 4, 5, 3, 1)
-    u = Constant.of(transform_weights(split, tile, stride))
+    u = Constant.of(transform_weights(split, axes))
     data = Var("x", TensorType(x.shape, "float32"))
     padded = pad(pack_nchwc(data, block=block), before=(0, 0, 1, 1, 0), after=(0, 0, *more, 0))
     made = conv2d_winograd_nchwc(

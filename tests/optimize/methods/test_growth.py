@@ -91,12 +91,13 @@ def test_weights_that_each_run_transforms_add_nothing(monkeypatch: pytest.Monkey
 
 
 def test_smaller_tiles_take_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a stride F(2x2) has 36/9 of the weights, F(4x4) 100/9, and no run transforms them."""
+    """With a stride F(2x2) has 36/9 of the weights, F(4x4) 100/9; else a run transforms them."""
     call = convolution(128, 56, (2, 2))
     held = 4 * 128 * 128 * 9
-    for bytes_, tiles in ((held * 91 // 9, [4]), (held * 27 // 9, [2]), (held * 26 // 9, [])):
-        monkeypatch.setattr(growth, "FREE_GROWTH_BYTES", bytes_)
-        assert [how.tile for how in filtering(call)] == tiles
+    for ninths, tile, is_plain in ((91, 4, False), (27, 2, False), (26, 2, True)):
+        monkeypatch.setattr(growth, "FREE_GROWTH_BYTES", held * ninths // 9)
+        [how] = filtering(call)
+        assert (how.tile, how.plain_weights) == (tile, is_plain)
 
 
 def test_who_names_a_method_accepts_its_weights(monkeypatch: pytest.MonkeyPatch) -> None:

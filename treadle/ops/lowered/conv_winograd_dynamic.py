@@ -16,6 +16,7 @@ from typing import ClassVar
 import numpy as np
 
 from treadle import te
+from treadle.cost.filtering import FilterAxis, filter_axes, why_not_filtered
 from treadle.errors import TypeMismatch
 from treadle.expr.nodes import Expr, int_value, minimum
 from treadle.expr.simplify import simplify
@@ -29,21 +30,21 @@ from treadle.ops.example_numbers import uniform
 from treadle.ops.lowered.conv_winograd import (
     WinogradAttrs,
     conv2d_winograd_nchwc,
-    padded_extent,
     weights_channels,
     weights_shape,
 )
 from treadle.ops.lowered.winograd_transforms import (
-    KERNEL,
     TILES,
     filter_transform,
     input_forms,
     output_forms,
-    taps_of_phase,
 )
 from treadle.ops.numeric import element_at
 from treadle.ops.schedules.winograd_dynamic import schedule_winograd_dynamic
 from treadle.ops.window import WindowAxis, whole_rules
+
+_KERNEL = 3
+"""How high and wide windows are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +59,18 @@ class DynamicWinogradAttrs(Attrs):
     """As in `WinogradAttrs`."""
 
     @property
+    def axes(self) -> tuple[FilterAxis, FilterAxis]:
+        """How rows and columns are filtered."""
+        return filter_axes(self.tile, (_KERNEL, _KERNEL), self.stride)
+
+    @property
     def points(self) -> int:
         """How many points a tile takes along an axis."""
-        return self.tile + taps_of_phase(self.stride) - 1
+        return self.axes[0].points
 
 
 def _window(attrs: DynamicWinogradAttrs, data: TensorType) -> tuple[WindowAxis, WindowAxis]:
-    high, wide = (WindowAxis(size, KERNEL, attrs.stride) for size in data.shape[2:4])
+    high, wide = (WindowAxis(size, _KERNEL, attrs.stride) for size in data.shape[2:4])
     return high, wide
 
 
@@ -75,6 +81,7 @@ def _infer(attrs: DynamicWinogradAttrs, x: Type, u: Type) -> TensorType:
         or weights.ndim != 6
         or data.dtype != weights.dtype
         or attrs.tile not in TILES
+        or why_not_filtered(attrs.axes)
     ):
         raise TypeMismatch(
             f"{data} and {weights} are not an image in blocks and weights at points of one type",
@@ -82,7 +89,7 @@ def _infer(attrs: DynamicWinogradAttrs, x: Type, u: Type) -> TensorType:
         )
     filters, *_, ob = weights.static_shape
     chunks, ib = weights_channels(weights.static_shape, is_plain=attrs.plain_weights)
-    wanted = weights_shape(filters, attrs.points, chunks, ib, ob, is_plain=attrs.plain_weights)
+    wanted = weights_shape(filters, attrs.axes, chunks, ib, ob, is_plain=attrs.plain_weights)
     strides = (1,) if attrs.plain_weights else (1, 2)
     if weights.static_shape != wanted or attrs.stride not in strides:
         raise TypeMismatch(f"tiles of {attrs.tile} with a stride of {attrs.stride} take others")
@@ -107,7 +114,7 @@ def _compute(attrs: DynamicWinogradAttrs, x: te.Tensor, u: te.Tensor) -> list[te
     """Stages as those of `conv_winograd`."""
     made = _infer(attrs, TensorType(x.shape, x.dtype), TensorType(u.shape, u.dtype))
     down, across = (_tiles_along(d, attrs.tile) for d in made.shape[2:4])
-    made_here = [filter_transform(attrs.tile, u)] if attrs.plain_weights else []
+    made_here = [filter_transform(attrs.axes, u)] if attrs.plain_weights else []
     at_points = made_here[0] if made_here else u
     rows, v = _input_transform(attrs, x, at_points, down, across)
     products = _products(attrs, v, at_points)
@@ -184,10 +191,10 @@ def _output_transform(
 
 def _reference(attrs: DynamicWinogradAttrs, x: np.ndarray, u: np.ndarray) -> np.ndarray:
     """Return what the filtering of known sizes makes of the image filled up to whole tiles."""
-    out = [(size - KERNEL) // attrs.stride + 1 for size in x.shape[2:4]]
+    out = [(size - _KERNEL) // attrs.stride + 1 for size in x.shape[2:4]]
     more = [
-        max(0, padded_extent(n, attrs.tile, 1, attrs.stride) - size)
-        for n, size in zip(out, x.shape[2:4], strict=True)
+        max(0, axis.reads(n) - size)
+        for n, axis, size in zip(out, attrs.axes, x.shape[2:4], strict=True)
     ]
     whole = np.pad(x, [(0, 0), (0, 0), (0, more[0]), (0, more[1]), (0, 0)], mode="edge")
     high, wide = out
@@ -207,7 +214,7 @@ def _flops(attrs: DynamicWinogradAttrs, x: Type, u: Type) -> Dim:
     """The operations of the convolution this stands for: a rate compares with other ways."""
     chunks, ib = weights_channels(tensor_type(u).static_shape, is_plain=attrs.plain_weights)
     channels = chunks * ib // attrs.stride**2 - attrs.unused
-    return 2 * _infer(attrs, x, u).elements * channels * KERNEL * KERNEL
+    return 2 * _infer(attrs, x, u).elements * channels * _KERNEL**2
 
 
 def _example(data: tuple[int, ...], weights: tuple[int, ...], **attrs: object) -> Example:

@@ -5,6 +5,8 @@ A, B and G follow from m + 1 points at which polynomials are evaluated, and infi
 (Toom and Cook). The points come in pairs +-p: even and odd parts are shared, and any p costs the
 same. They are picked for the least error; with 5/8 and 3/2 it is a quarter of that of the
 usual 1 and 2, and all constants of the transforms stay exact in float32.
+
+Rows and columns are filtered apart from each other, F(m, r) along each: m outputs of r taps.
 """
 
 from __future__ import annotations
@@ -14,24 +16,27 @@ from collections.abc import Sequence
 import numpy as np
 
 from treadle import te
+from treadle.cost.filtering import FilterAxis
 from treadle.expr.nodes import Const, Expr
+from treadle.expr.simplify import simplify
 from treadle.ops.numeric import element_at
 
-KERNEL = 3
-"""Height and width of the windows."""
-TILES = (2, 3, 4)
-"""Heights and widths of the tiles of outputs: rounding errors of larger ones are too large."""
-POINTS: dict[int, tuple[float, ...]] = {3: (1.0,), 4: (1.0,), 5: (0.5, 1.25), 6: (0.625, 1.5)}
+TILES = (2, 3, 4, 6)
+"""Outputs of a tile along an axis."""
+POINTS: dict[int, tuple[float, ...]] = {
+    1: (),
+    3: (1.0,),
+    4: (1.0,),
+    5: (0.5, 1.25),
+    6: (0.625, 1.5),
+    7: (0.25, 0.875, 1.75),
+    8: (0.5, 1.0, 2.0),
+}
 """By the number of points the positive ones; the others are their negatives, infinity, and 0 where
-the number is even."""
+the number is even. One tap takes infinity alone."""
 
 
-def taps_of_phase(stride: int) -> int:
-    """Return how many taps of the window rows (or columns) a stride apart meet at most."""
-    return -(-KERNEL // stride)
-
-
-def filter_matrix(tile: int, taps: int = KERNEL) -> np.ndarray:
+def filter_matrix(tile: int, taps: int) -> np.ndarray:
     """Return G as float64[tile + taps - 1, taps]: u = G g G^T are the transformed weights.
 
     Row i is the value of the filter at point i, over the product of that point's distances.
@@ -44,21 +49,30 @@ def filter_matrix(tile: int, taps: int = KERNEL) -> np.ndarray:
     return np.stack([*rows, np.eye(taps)[-1]])
 
 
-def at_points(tile: int, w: np.ndarray) -> np.ndarray:
-    """Return plain weights [oc/ob, chunks, ib, 3, 3, ob] at all points, as float64."""
-    matrix = filter_matrix(tile)
-    made: np.ndarray = np.einsum("ir,ocbrsk,js->oijcbk", matrix, w.astype(np.float64), matrix)
-    return made
+def at_points(axes: Sequence[FilterAxis], w: np.ndarray) -> np.ndarray:
+    """Return plain weights [oc/ob, chunks, ib, kh, kw, ob] at all points, as float64."""
+    high, wide = axes
+    down, across = (filter_matrix(axis.tile, axis.taps) for axis in axes)
+    missing = [(0, axis.taps * axis.stride - axis.kernel) for axis in axes]
+    full = np.pad(w.astype(np.float64), [(0, 0), (0, 0), (0, 0), *missing, (0, 0)])
+    split = full.reshape(*w.shape[:3], high.taps, high.stride, wide.taps, wide.stride, w.shape[-1])
+    made: np.ndarray = np.einsum("ir,ocbrtslk,js->oijtlcbk", down, split, across)
+    return made.reshape(len(w), high.points, wide.points, -1, *w.shape[2:6:3])
 
 
-def input_matrix(tile: int, taps: int = KERNEL) -> np.ndarray:
+def input_matrix(tile: int, taps: int) -> np.ndarray:
     """Return B^T, a square of tile + taps - 1: products of (x - point), lowest power first."""
     points = _finite_points(tile + taps - 1)
-    rows = [np.poly([q for q in points if q != p])[::-1] for p in points]
-    return np.stack([*(np.append(row, 0.0) for row in rows), np.poly(points)[::-1]])
+    rows = [_poly([q for q in points if q != p]) for p in points]
+    return np.stack([*(np.append(row, 0.0) for row in rows), _poly(points)])
 
 
-def output_matrix(tile: int, taps: int = KERNEL) -> np.ndarray:
+def _poly(zeros: Sequence[float]) -> np.ndarray:
+    """Return the coefficients of the polynomial with these zeros, lowest power first."""
+    return np.atleast_1d(np.poly(zeros))[::-1]
+
+
+def output_matrix(tile: int, taps: int) -> np.ndarray:
     """Return A^T as float64[tile, tile + taps - 1]: powers of the points."""
     powers = np.vander(_finite_points(tile + taps - 1), tile, increasing=True).T
     return np.concatenate([powers, np.eye(tile)[:, -1:]], axis=1)
@@ -74,15 +88,16 @@ def _has_zero(count: int) -> bool:
 
 
 def filter_forms(g: Sequence[Expr], tile: int) -> list[Expr]:
-    """Return G g of the three taps of a window, one expression per row."""
+    """Return G g of the taps of a window, one expression per row: the even taps, then the odd."""
+    taps = [*range(0, len(g), 2), *range(1, len(g), 2)]
     rows = []
-    for row in filter_matrix(tile)[:-1]:
-        low, middle, high = (float(f) for f in row)
-        even = g[0] * Const.of(low, g[0].dtype)
-        if high:
-            even = _plus(_plus(even, high, g[2]), middle, g[1])
-        rows.append(even)
-    return [*rows, g[2]]
+    for row in filter_matrix(tile, len(g))[:-1]:
+        total = g[0] * Const.of(float(row[0]), g[0].dtype)
+        for k in taps[1:]:
+            if row[k]:
+                total = _plus(total, float(row[k]), g[k])
+        rows.append(total)
+    return [*rows, g[-1]]
 
 
 def input_forms(d: Sequence[Expr]) -> list[Expr]:
@@ -144,20 +159,39 @@ def _plus(total: Expr, factor: float, value: Expr) -> Expr:
     return te.fma(value, Const.of(factor, value.dtype), total)
 
 
-def filter_transform(tile: int, w: te.Tensor) -> te.Tensor:
-    """Return U = G g G^T, [oc/ob, point, point, ic/ib * kd, ib, ob]; a row of G by its number."""
-    matrix, (filters, chunks, ib, _, _, ob) = filter_matrix(tile), w.shape
+def filter_transform(axes: Sequence[FilterAxis], w: te.Tensor) -> te.Tensor:
+    """Return U = G g G^T, [oc/ob, point, point, chunk, ib, ob]; a row of G by its number.
+
+    Chunks are ic/ib * kd, of each of the images of a stride.
+    """
+    high, wide = axes
+    filters, chunks, ib, _, _, ob = w.shape
+    matrix = filter_matrix(high.tile, high.taps)
 
     def at_point(o: Expr, i: Expr, j: Expr, c: Expr, icb: Expr, obk: Expr) -> Expr:
+        phase, c = te.floordiv(c, chunks), te.floormod(c, chunks)
+        top, left = te.floordiv(phase, wide.stride), te.floormod(phase, wide.stride)
         row = [element_at([Const.of(float(f), w.dtype) for f in tap], i) for tap in matrix.T]
-        columns = []
-        for s in range(KERNEL):
-            total = w[o, c, icb, 0, s, obk] * row[0]
-            for r in range(1, KERNEL):
-                total = te.fma(w[o, c, icb, r, s, obk], row[r], total)
-            columns.append(total)
-        return element_at(filter_forms(columns, tile), j)
 
-    points = len(matrix)
-    shape = (filters, points, points, chunks, ib, ob)
+        def tap(r: int, s: int) -> Expr:
+            y, z = r * high.stride + top, s * wide.stride + left
+            value, inside = w[o, c, icb, y, z, obk], []
+            if (r + 1) * high.stride > high.kernel:
+                inside.append(y < high.kernel)
+            if (s + 1) * wide.stride > wide.kernel:
+                inside.append(z < wide.kernel)
+            return te.if_then_else(te.all(*inside), value, 0.0) if inside else value
+
+        columns = []
+        for s in range(wide.taps):
+            total = tap(0, s)
+            if high.taps > 1:
+                total = total * row[0]
+            for r in range(1, high.taps):
+                total = te.fma(tap(r, s), row[r], total)
+            columns.append(total)
+        return element_at(filter_forms(columns, wide.tile), j)
+
+    count = high.stride * wide.stride * chunks
+    shape = (filters, high.points, wide.points, simplify(count), ib, ob)
     return te.compute_one(shape, at_point, name="filter_transform")

@@ -15,15 +15,17 @@ zeros around it is read through guards, which tiles inside of it do not have.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import ceil, isqrt
+from math import ceil, isqrt, prod
 from typing import Any
 
+from treadle.cost.filtering import FilterAxis
 from treadle.cost.memory import (
     filled_bytes,
     steps_to_memory,
 )
-from treadle.cost.registers import Tile, tile_cycles, tile_set_cycles
+from treadle.cost.registers import Tile, steps_written_out, tile_cycles, tile_set_cycles
 from treadle.cost.winograd import (
     Grouping,
     WinogradShape,
@@ -100,14 +102,17 @@ def _groupings(shape: WinogradShape, target: Target) -> list[Grouping]:
 def _groups(shape: WinogradShape) -> list[tuple[int, int]]:
     """Return rows and columns of tiles to take together, the smallest last.
 
-    Several rows are all phases of some; columns of several phases stay together.
+    Several rows are all phases of some; columns of several phases stay together. Columns that are
+    the positions of images are whole rows of those, or parts of one.
     """
-    gap = shape.dilations[0]
+    gap = shape.axes[0].gap
     several = [gap * rows for rows in _divisors(shape.down // gap)]
     groups = [(rows, shape.across) for rows in several if rows > 1] + [(1, shape.across)]
-    if shape.dilations[1] > 1:
-        return groups
-    return groups + [(1, columns) for columns in reversed(_divisors(shape.across)[:-1])]
+    wide, row = shape.axes[1].gap, shape.row
+    parts = [wide * columns for columns in _divisors(shape.across // wide)]
+    if row:
+        parts = _divisors(row) + [row * rows for rows in _divisors(shape.across // row)[1:]]
+    return groups + [(1, columns) for columns in reversed(parts[:-1])]
 
 
 def _divisors(n: int) -> list[int]:
@@ -147,22 +152,28 @@ def schedule_winograd(group: Group, target: Target, knobs: Knobs) -> None:
     """See the module: transform, multiply and transform back one group of tiles after the other."""
     inline_movement(group)
     s = group.schedule
-    rows_in, v, products, rows_out = (s[t] for t in group.anchor[:4])
+    own = [s[t] for t in group.anchor]
+    rows_in, v, products, rows_out = own[:4]
     inline_border(s, rows_in)
     result = s[group.outputs[0]]
     width = _width(result, target)
     shape = _shape_of(group)
     plan = plan_winograd(shape, target, width=width, knobs=knobs)
     peel_border(result)
-    tail = [x for x in live_stages(s) if not x.is_output and x is not products]
-    fits = holds_a_tile(group.attrs.tile, group.attrs.points, target)
+    tail = [x for x in live_stages(s) if not x.is_output and x not in own]
+    fits = holds_a_tile(group.attrs.axes, target)
     held = knobs.flag("rows_in_registers", default=fits)
-    at_group, at_panel, at_tile = _result_loops(result, plan, group.attrs, target, held=held)
-    _input_transform(v, rows_in, plan, target, group.attrs.dilations[1])
+    loops = _result_loops(result, plan, group.attrs, target, held=held, row=shape.row)
+    at_group, at_panel, at_tile = loops
+    _input_transform(v, rows_in, plan, target, group.attrs)
     v.compute_at(result, at_group)
     sums = _products(s, products, plan)
-    if group.attrs.stride > 1:
-        skip_odd_ends(sums, group.attrs.stride)
+    *_, icb = compute_of(sums).reduce_axis
+    row_bytes, registers = shape.block * shape.itemsize, plan.registers.vectors * width
+    written_out = steps_written_out(known(icb), row_bytes, registers, target)
+    if knobs.flag("unroll", default=written_out > 1):
+        sums.unroll(icb)
+    skip_odd_ends(sums, group.attrs.axes)
     if group.attrs.unused:
         skip_unused(sums, group.attrs)
     panels = ceil(known(axes_of(products)[3]) / plan.registers.vectors)
@@ -176,7 +187,8 @@ def schedule_winograd(group: Group, target: Target, knobs: Knobs) -> None:
     rows_out.compute_at(result, at_tile)
     in_columns_first(rows_out, held=held)
     for stage in tail:
-        if max(group.attrs.dilations) > 1:  # what lies between the places of a tile is not its own
+        # What lies between the places of a tile is not its own.
+        if max(axis.gap for axis in group.attrs.axes) > 1:
             stage.compute_inline()
             continue
         stage.compute_at(result, at_tile)
@@ -193,7 +205,9 @@ def _shape_of(group: Group) -> WinogradShape:
     attrs = group.attrs
     down = tiles // across
     how = (attrs.dilations, attrs.stride, attrs.unused, attrs.groups, attrs.plain_weights)
-    return WinogradShape(attrs.tile, down, across, *channels, batch, *how)
+    sizes = (attrs.tile, down, across, *channels, batch)
+    row = known(axes_of(group.schedule[group.anchor[-1]])[-2]) if attrs.along_depth else 0
+    return WinogradShape(*sizes, *how, kernel=attrs.kernel, row=row)
 
 
 def _width(stage: Stage, target: Target) -> int:
@@ -207,22 +221,30 @@ def _result_loops(
     target: Target,
     *,
     held: bool,
+    row: int,
 ) -> tuple[IterVar, IterVar, IterVar]:
     """Return the loops of the result at which V, the products and the last transform are made."""
-    n, oc, *deep, oh, ow, ocb = axes_of(result)
+    n, oc, *image, ow, ocb = axes_of(result)
+    high, wide = attrs.axes
     panel, oc_inner = result.split(oc, factor=plan.registers.vectors)
-    p, phase_down, r = _tile_loops(result, oh, attrs.tile, attrs.dilations[0])
-    q, phase_across, c = _tile_loops(result, ow, attrs.tile, attrs.dilations[1])
-    gap = attrs.dilations[0]
-    down, p = result.split(p, factor=max(1, plan.rows // gap))
-    across, q = result.split(q, factor=plan.columns // attrs.dilations[1])
+    q, phase_across, c = _tile_loops(result, ow, wide)
+    columns = plan.columns // wide.gap
+    across, q = result.split(q, factor=min(columns, row or columns))
+    groups, tiles, places = [across], [q, *phase_across], [c]
+    if row:  # whole rows of an image, or a part of one
+        rows, y = result.split(image.pop(), factor=max(1, columns // row))
+        groups, tiles = [rows, across], [y, *tiles]
+    if image:  # not a signal
+        p, phase_down, r = _tile_loops(result, image.pop(), high)
+        down, p = result.split(p, factor=max(1, plan.rows // high.gap))
+        alone = plan.rows < high.gap  # a group is one row of tiles, of one phase
+        outer, inner = (phase_down, []) if alone else ([], phase_down)
+        groups, tiles, places = [down, *outer, *groups], [p, *inner, *tiles], [r, c]
+        if held:
+            result.unroll(r)
+    groups = [n, *image, *groups]
     register, ocb = by_register(result, ocb, target)
-    alone = plan.rows < gap  # a group is one row of tiles, of one phase
-    outer, inner = (phase_down, []) if alone else ([], phase_down)
-    groups, tiles = (n, *deep, down, *outer, across), (p, *inner, q, *phase_across)
-    result.reorder(*groups, panel, oc_inner, *tiles, register, r, c, ocb)
-    if held:
-        result.unroll(r)
+    result.reorder(*groups, panel, oc_inner, *tiles, register, *places, ocb)
     result.unroll(c)
     result.vectorize(ocb)
     group = result.fuse(*groups, name="group")
@@ -231,32 +253,40 @@ def _result_loops(
 
 
 def _tile_loops(
-    result: Stage, axis: IterVar, tile: int, gap: int
+    result: Stage, axis: IterVar, along: FilterAxis
 ) -> tuple[IterVar, list[IterVar], IterVar]:
     """Return the loops over tiles, their phases where there are several, and the places in one."""
     phases = []
-    if gap > 1:
-        axis, phase = result.split(axis, factor=gap)
+    if along.gap > 1:
+        axis, phase = result.split(axis, factor=along.gap)
         phases = [phase]
-    outer, inner = result.split(axis, factor=tile)
+    outer, inner = result.split(axis, factor=along.tile)
     return outer, phases, inner
 
 
-def _input_transform(v: Stage, rows: Stage, plan: Plan, target: Target, gap: int) -> None:
+def _input_transform(v: Stage, rows: Stage, plan: Plan, target: Target, attrs: Any) -> None:
     """Transform a row of tiles: the columns of pixels, each once; then the points, row by row.
 
-    So an iteration writes six vectors, not a vector to each of 36 places far apart.
+    So an iteration writes six vectors, not a vector to each of 36 places far apart. Where only rows
+    or only columns are filtered, a tile is transformed at once, in registers.
     """
     i, j, n, ic, t, icb = axes_of(v)
+    high, wide = attrs.axes
     down, across = v.split(t, factor=plan.columns)
     register, icb = by_register(v, icb, target)
-    tiles = v.split(across, factor=gap) if gap > 1 else (across,)
-    v.reorder(n, down, ic, register, i, *tiles, j, icb)
+    tiles = v.split(across, factor=wide.gap) if wide.gap > 1 else (across,)
+    at_once = min(high.points, wide.points) == 1
+    points = (*tiles, i, j) if at_once else (i, *tiles, j)
+    v.reorder(n, down, ic, register, *points, icb)
     v.unroll(j)
     v.vectorize(icb)
     if plan.by_panel:
         v.set_scope("workspace")
         v.parallel(v.fuse(n, down, ic, name="task"))  # a core made the rows it reads here
+    if at_once:
+        v.unroll(i)
+        rows.compute_inline()
+        return
     rows.compute_at(v, register)
     i, n, ic, p, w, icb = axes_of(rows)
     rows.reorder(n, ic, p, w, i, icb)
@@ -295,7 +325,10 @@ def transform_filters(
     u = s[compute_of(sums).input_tensors[1]]
     o, i, j, c, icb, ocb = axes_of(u)
     register, ocb = by_register(u, ocb, target)
-    u.reorder(o, i, c, icb, register, j, ocb)
+    phases = [known(a) for a in compute_of(sums).reduce_axis[:2]]
+    phase, c = u.split(c, nparts=prod(phases))
+    u.unroll(phase)
+    u.reorder(o, i, phase, c, icb, register, j, ocb)
     u.unroll(j)
     u.vectorize(ocb)
     if plan.apart:
@@ -312,11 +345,12 @@ def transform_filters(
         sums.prefetch_panel(taps, op.reduce_axis[-1], [oc], step=step, tiles=[([i, j], 1), run])
 
 
-def skip_odd_ends(sums: Stage, stride: int) -> None:
-    """Skip the products of odd images at infinity, which are zeros."""
+def skip_odd_ends(sums: Stage, axes: Sequence[FilterAxis]) -> None:
+    """Skip the products of odd images at infinity where they are zeros."""
     op = compute_of(sums)
-    for point, phase in zip(op.axis[:2], op.reduce_axis[:2], strict=True):
-        sums.skip_past(phase, (point, phase), (known(point) - 1) * stride + 1)
+    for axis, point, phase in zip(axes, op.axis[:2], op.reduce_axis[:2], strict=True):
+        if axis.products < axis.points * axis.stride:
+            sums.skip_past(phase, (point, phase), axis.products)
 
 
 def _fetch_next(

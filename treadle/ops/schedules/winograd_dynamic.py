@@ -91,20 +91,19 @@ def schedule_winograd_dynamic(group: Group, target: Target, knobs: Knobs) -> Non
     s = group.schedule
     rows_in, v, products, rows_out = (s[t] for t in group.anchor[:4])
     result = s[group.outputs[0]]
-    tile, points = group.attrs.tile, group.attrs.points
+    tile = group.attrs.tile
     width = max(1, known(axes_of(result)[-1]) // lanes_of(result, target))
     plan = plan_winograd_dynamic(_shape_of(group), target, width=width, knobs=knobs)
     peel_border(result)
     for stage in live_stages(s):
         if not stage.is_output and stage is not products:
             stage.compute_inline()
-    held = knobs.flag("rows_in_registers", default=holds_a_tile(tile, points, target))
+    held = knobs.flag("rows_in_registers", default=holds_a_tile(group.attrs.axes, target))
     at_group, at_panel, at_tile = _result_loops(result, plan, tile, target, held=held)
     _input_transform(v, rows_in, target)
     v.compute_at(result, at_group)
     sums = _products(s, products, plan)
-    if group.attrs.stride > 1:
-        skip_odd_ends(sums, group.attrs.stride)
+    skip_odd_ends(sums, group.attrs.axes)
     if group.attrs.unused:
         skip_unused(sums, group.attrs)
     if group.attrs.plain_weights:

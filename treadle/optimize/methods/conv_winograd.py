@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""3x3 convolutions by Winograd's minimal filtering, a method per tile (2, 3 or 4 outputs square).
+"""Convolutions by Winograd's minimal filtering, a method per tile (2 to 6 outputs along an axis).
 
 The estimate is that of the plan by which the kernel runs (`ops/schedules/winograd.py`): the fused
 multiply-adds of its register tiles, remainders included; the vectors that the transforms touch; and
@@ -11,11 +11,14 @@ share them, and adds nothing to the weights.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from math import prod
 
+import numpy as np
+
+from treadle.cost.filtering import FilterAxis, filter_axes, why_not_filtered
 from treadle.cost.winograd import WinogradShape, fits_weights
 from treadle.graph.nodes import Constant, Node
 from treadle.graph.types import known_sizes
@@ -24,37 +27,42 @@ from treadle.ops.lowered.conv_winograd import (
     WinogradAttrs,
     border_of,
     conv2d_winograd_nchwc,
-    tiles_along,
 )
 from treadle.ops.lowered.conv_winograd_dynamic import (
     DynamicWinogradAttrs,
     conv2d_winograd_dynamic_nchwc,
 )
-from treadle.ops.lowered.winograd_transforms import KERNEL, TILES, taps_of_phase
+from treadle.ops.lowered.winograd_transforms import TILES
 from treadle.ops.schedules.winograd import plan_winograd
 from treadle.ops.schedules.winograd_dynamic import plan_winograd_dynamic
-from treadle.optimize.blocked import Blocked, has_known_image
+from treadle.ops.window import WindowAxis
+from treadle.optimize.blocked import IMAGES, Blocked, channels_of, has_known_image
 from treadle.optimize.channel_order import ChannelOrder, merge_groups, pack_weights, packed_constant
 from treadle.optimize.methods.convolution import ConvSite, padded, why_not_in_blocks
+from treadle.optimize.methods.layout_moves import move_cycles
 from treadle.optimize.methods.method import Method
 from treadle.optimize.methods.winograd_weights import plain_weights, transform_weights
 from treadle.settings import get
 
-_WORTHWHILE = {1: {2: 1.0, 3: 0.9, 4: 0.9}, 2: {2: 1.0, 3: 0.95, 4: 0.95}}
+_WORTHWHILE = {1: {2: 1.0, 3: 0.9, 4: 0.9, 6: 0.9}, 2: {2: 1.0, 3: 1.0, 4: 0.95, 6: 0.95}}
 """The share of another method's cycles that a tile may take, by stride: more must be gained for a
 larger rounding error, and for more weights."""
+
+_, _IMAGE, _ = IMAGES
+_SQUARE = (3, 3)
+"""The window that is filtered on images of dynamic sizes."""
 
 _plan_of = lru_cache(maxsize=4096)(plan_winograd)
 _dynamic_plan_of = lru_cache(maxsize=4096)(plan_winograd_dynamic)
 
 
-def _applies(site: ConvSite) -> str | None:
+def _applies(site: ConvSite, tile: int) -> str | None:
     against = why_not_in_blocks(site)
     if against is not None:
         return against
-    if site.data.dtype != "float32" or site.kernel[-2:] != (KERNEL, KERNEL):
-        return f"it is for float32 and windows of {KERNEL}x{KERNEL}"
-    against = _why_no_stride(site)
+    if site.data.dtype != "float32":
+        return "it is for float32"
+    against = _why_no_stride(site) or why_not_filtered(_axes(site, tile))
     if against is None and _is_dynamic(site):
         against = _why_not_dynamic(site)
     elif against is None and min(known_sizes(a.out for a in site.window)) < 1:
@@ -70,33 +78,70 @@ def _is_dynamic(site: ConvSite) -> bool:
 
 
 def _why_not_dynamic(site: ConvSite) -> str | None:
-    if site.data.ndim != 4 or site.groups > 1 or _gaps(site) != (1, 1):
+    if site.data.ndim != _IMAGE or site.groups > 1 or _gaps(site) != (1, 1):
         return "of dynamic sizes it is for images in one group, without dilation"
+    if site.kernel != _SQUARE:
+        return "of dynamic sizes it is for windows of 3x3"
     return None
 
 
 def _why_no_stride(site: ConvSite) -> str | None:
-    steps = tuple(a.stride for a in site.window[-2:])
-    if steps == (1, 1):
-        return None if site.data.ndim == 4 or site.groups == 1 else "groups are for images"
-    if steps != (2, 2) or site.data.ndim != 4 or _gaps(site) != (1, 1):
-        return "it is for strides of 1, or of 2 by 2 on images without dilation"
-    return None
+    strides = {a.stride for a in _image_window(site) if a.kernel > 1}
+    if len(strides) > 1 or any(a.stride > 1 for a in _image_window(site) if a.kernel == 1):
+        return "the strides of rows and columns differ"
+    if _is_volume(site) and site.groups > 1:
+        return "groups are for images"
+    if strides <= {1} or (strides == {2} and _gaps(site) == (1, 1)):
+        return None
+    return "it is for strides of 1, or of 2 without dilation"
+
+
+def _is_volume(site: ConvSite) -> bool:
+    return site.data.ndim > _IMAGE and not _is_along_depth(site)
+
+
+def _is_along_depth(site: ConvSite) -> bool:
+    """True for a volume of which each position of the images is a column, and filtered apart."""
+    if site.data.ndim <= _IMAGE or site.kernel[0] == 1 or not has_known_image(site.data):
+        return False
+    return all(a.kernel == a.stride == 1 and not a.is_padded for a in site.window[1:])
+
+
+def _image_window(site: ConvSite) -> tuple[WindowAxis, WindowAxis]:
+    """Return how the window moves along rows and columns; a signal is one row."""
+    if _is_along_depth(site):
+        return site.window[0], WindowAxis(prod(known_sizes(site.data.shape[3:])), 1)
+    high, wide = (WindowAxis(1, 1), *site.window)[-2:]
+    return high, wide
+
+
+def _taps_of_depth(site: ConvSite) -> int:
+    """Return how many taps the window has along the depth, each of which adds input channels."""
+    return site.kernel[0] if _is_volume(site) else 1
+
+
+def _kernel(site: ConvSite) -> tuple[int, int]:
+    high, wide = (a.kernel for a in _image_window(site))
+    return high, wide
 
 
 def _gaps(site: ConvSite) -> tuple[int, int]:
     """Return how far apart the rows and the columns of a window are."""
-    high, wide = (a.dilation for a in site.window[-2:])
+    high, wide = (a.dilation if a.kernel > 1 else 1 for a in _image_window(site))
     return high, wide
 
 
 def _stride(site: ConvSite) -> int:
-    return site.window[-1].stride
+    return max(a.stride for a in _image_window(site))
+
+
+def _axes(site: ConvSite, tile: int) -> tuple[FilterAxis, FilterAxis]:
+    return filter_axes(tile, _kernel(site), _stride(site), _gaps(site))
 
 
 def _groups_taken_as_one(site: ConvSite) -> list[int]:
     """Return how many groups may be computed as one: all, or those that fill whole blocks."""
-    order, groups = site.input_order, site.groups
+    order, groups = _order(site), site.groups
     found = [groups] if order.block == site.block else []
     if order != ChannelOrder.natural(site.per_group * groups, site.block):
         return found
@@ -108,12 +153,12 @@ def _groups_taken_as_one(site: ConvSite) -> list[int]:
     ]
 
 
-def _applies_at_runtime(site: ConvSite) -> str | None:
+def _applies_at_runtime(site: ConvSite, tile: int) -> str | None:
     """As `_applies`, for weights that each run transforms."""
-    against = _applies(site)
-    if against is None and _stride(site) > 1:
-        return "at runtime it is for a stride of 1"
-    if against is None and not _groups_that_fit(site, max(TILES)):
+    against = _applies(site, tile)
+    if against is None and _stride(site) > 1 and _is_dynamic(site):
+        return "at runtime it is for a stride of 1 where sizes are dynamic"
+    if against is None and not _groups_that_fit(site, tile):
         return "level 2 does not hold a row of points of the weights of one block of channels"
     return against
 
@@ -125,23 +170,31 @@ def _groups_that_fit(site: ConvSite, tile: int) -> list[int]:
 
 
 def _shape(site: ConvSite, tile: int, together: int, *, at_runtime: bool = False) -> WinogradShape:
-    groups, stride, gaps = site.groups // together, _stride(site), _gaps(site)
+    groups, order = site.groups // together, _order(site)
+    axes = _axes(site, tile)
     images, height, width = site.image
-    order = site.input_order
+    if site.data.ndim < _IMAGE:
+        height, width = 1, height
+    elif _is_along_depth(site):
+        high, wide = known_sizes(a.out for a in _image_window(site))
+        images, height, width = images // high, high, wide
     outputs = site.filters // groups
     return WinogradShape(
         tile,
-        tiles_along(height, tile, gaps[0]),
-        tiles_along(width, tile, gaps[1]),
-        len(order.places) * prod(site.kernel[:-2]) * stride**2,  # depths add products as channels
+        axes[0].tiles(height),
+        axes[1].tiles(width),
+        # depths add products as channels
+        len(order.places) * _taps_of_depth(site) * prod(axis.stride for axis in axes),
         groups * (outputs + -outputs % site.block),
         site.block,
         images,
-        gaps,
-        stride,
-        order.unused if site.data.ndim == 4 and groups == 1 else 0,
+        _gaps(site),
+        _stride(site),
+        0 if _is_volume(site) or groups > 1 else order.unused,
         groups,
         at_runtime,
+        kernel=_kernel(site),
+        row=known_sizes(site.data.shape[-1:])[0] if _is_along_depth(site) else 0,
     )
 
 
@@ -159,20 +212,52 @@ def _cheapest(site: ConvSite, tile: int, *, at_runtime: bool = False) -> tuple[f
     return min((_plan_of(x, site.target, width=width).cycles, t) for t, x in shapes.items())
 
 
+def _applies_by(tile: int, *, at_runtime: bool) -> Callable[[ConvSite], str | None]:
+    return lambda site: (_applies_at_runtime if at_runtime else _applies)(site, tile)
+
+
 def _estimate_by(tile: int, *, at_runtime: bool = False) -> Callable[[ConvSite], float]:
-    return lambda site: site.blocking_cycles() + _cheapest(site, tile, at_runtime=at_runtime)[0]
+    return lambda site: _blocking_cycles(site) + _cheapest(site, tile, at_runtime=at_runtime)[0]
+
+
+def _order(site: ConvSite) -> ChannelOrder:
+    """Return the order of the input's channels: transforms work on whole blocks of them."""
+    if site.has_few_channels:
+        return ChannelOrder.natural(channels_of(site.data), site.block)
+    return site.input_order
+
+
+def _source(site: ConvSite) -> Blocked:
+    """Return the input in that order."""
+    return site.values.as_blocked(site.x) if site.has_few_channels else site.blocked_input()
+
+
+def _blocking_cycles(site: ConvSite) -> float:
+    """Return what is spent on layouts; few channels are packed for this, and fill one block."""
+    if not site.has_few_channels:
+        return site.blocking_cycles()
+    packed = move_cycles(site.data, site.target) * site.block / channels_of(site.data)
+    return site.blocking_cycles() + packed
 
 
 def _growth(site: ConvSite, tile: int) -> int:
     """Return by how many bytes weights at all points are larger than those of the window."""
-    points = (tile + taps_of_phase(_stride(site)) - 1) * _stride(site)
+    axes = _axes(site, tile)
+    points = prod(axis.points * axis.stride for axis in axes)
+    plain = _plain_bytes(site) * _cheapest(site, tile)[1]
+    return plain * points // prod(_kernel(site)) - site.weights.nbytes
+
+
+def _plain_bytes(site: ConvSite) -> int:
+    """Return the bytes of the weights of a window; few channels are filled up to a block."""
     given = site.weights.nbytes
-    return given * _cheapest(site, tile)[1] * points**2 // KERNEL**2 - given
+    return given * site.block // channels_of(site.data) if site.has_few_channels else given
 
 
 def _growth_at_runtime(site: ConvSite, tile: int) -> int:
-    """Return by how many bytes weights grow that stay plain: by zeros, of groups taken as one."""
-    return site.weights.nbytes * (_cheapest(site, tile, at_runtime=True)[1] - 1)
+    """Return by how many bytes weights grow that stay plain: by zeros, where channels are added."""
+    plain = _plain_bytes(site) * _cheapest(site, tile, at_runtime=True)[1]
+    return plain - site.weights.nbytes
 
 
 def _growth_by(tile: int, *, at_runtime: bool = False) -> Callable[[ConvSite], int]:
@@ -197,21 +282,20 @@ def _build(site: ConvSite, tile: int, *, at_runtime: bool) -> Blocked:
         merged = merge_groups(weights.value, site.groups, together)
         weights = Constant.of(merged, origin=weights.origin)
     how = replace(_attrs(site, tile), groups=groups, plain_weights=at_runtime)
-    source = site.blocked_input()
+    source = _source(site)
     inputs = source.order
     if groups > 1:
         inputs = ChannelOrder.natural(weights.type.static_shape[1], site.block)
-    elif site.data.ndim == 4:
+    elif not _is_volume(site):
         how = replace(how, unused=inputs.unused)
-    *deep, high, wide = site.window
+    high, wide = _image_window(site)
     unpadded = replace(how, before=(high.before, wide.before))
-    border = border_of(unpadded, known_sizes(site.data.shape[-2:]))
-    if not site.is_padded_by_its_kernel and not deep and min(map(min, border)) >= 0:
+    border = border_of(unpadded, known_sizes((high.size, wide.size)))
+    is_read_as_it_is = not _is_volume(site) and min(map(min, border)) >= 0
+    if is_read_as_it_is and not site.is_padded_by_its_kernel:
         data, how = source.node, unpadded
     else:
-        ends = zip((high, wide), border, strict=True)
-        window = (*deep, *(replace(axis, after=after) for axis, (_, after) in ends))
-        data, _ = padded(source.node, site.attrs, window, site.origin)
+        data, _ = padded(source.node, site.attrs, _window(site, border), site.origin)
 
     def make(order: ChannelOrder) -> Node:
         operands = (data, _packed(weights, inputs, order, how))
@@ -221,9 +305,21 @@ def _build(site: ConvSite, tile: int, *, at_runtime: bool) -> Blocked:
     return Blocked(make(order), order, make if groups == 1 else None)
 
 
+def _window(site: ConvSite, border: Sequence[tuple[int, int]]) -> tuple[WindowAxis, ...]:
+    """Return the window with as many zeros after rows and columns as whole tiles read."""
+    (_, down), (_, across) = border
+    *others, last = site.window
+    if _is_along_depth(site):
+        return (replace(site.window[0], after=down), *site.window[1:])
+    if not others:
+        return (replace(last, after=across),)
+    *deep, high = others
+    return (*deep, replace(high, after=down), replace(last, after=across))
+
+
 def _build_dynamic(site: ConvSite, tile: int, *, at_runtime: bool) -> Blocked:
     """Return the filtering of an image that is padded as the convolution says, and no further."""
-    weights, source = site.known_weights, site.blocked_input()
+    weights, source = site.known_weights, _source(site)
     how = DynamicWinogradAttrs(tile, _stride(site), source.order.unused, at_runtime)
     data, _ = padded(source.node, site.attrs, site.window, site.origin)
 
@@ -242,26 +338,33 @@ def _packed(
     how: WinogradAttrs | DynamicWinogradAttrs,
 ) -> Constant:
     packed = pack_weights(weights.value, inputs, outputs)
+    if weights.value.ndim < _IMAGE:  # a signal's window has one row
+        packed = np.expand_dims(packed, -4)
+    if isinstance(how, WinogradAttrs) and how.along_depth:
+        packed = packed[:, :, :, 0]
     if how.plain_weights:
         return packed_constant(plain_weights(packed), weights)
-    return packed_constant(transform_weights(packed, how.tile, how.stride), weights)
+    return packed_constant(transform_weights(packed, how.axes), weights)
 
 
 def _attrs(site: ConvSite, tile: int) -> WinogradAttrs:
     """Return the attributes of the filtering that stands for the convolution."""
-    height, width = known_sizes(a.out for a in site.window[-2:])
-    gaps = _gaps(site)
-    if site.data.ndim == 4:
-        return WinogradAttrs(tile, height, width, dilations=gaps, stride=_stride(site))
+    height, width = known_sizes(a.out for a in _image_window(site))
+    sizes, gaps, kernel = (tile, height, width), _gaps(site), _kernel(site)
+    if not _is_volume(site):
+        how = WinogradAttrs(*sizes, dilations=gaps, stride=_stride(site), kernel=kernel)
+        return replace(how, along_depth=_is_along_depth(site))
     deep = site.window[0]
-    return WinogradAttrs(tile, height, width, deep.stride, deep.dilation, gaps)
+    return WinogradAttrs(
+        *sizes, deep.stride, deep.dilation, gaps, stride=_stride(site), kernel=kernel
+    )
 
 
 def _method(tile: int, *, at_runtime: bool) -> Method[ConvSite]:
     return Method(
         f"winograd-{tile}-runtime" if at_runtime else f"winograd-{tile}",
         conv,
-        _applies_at_runtime if at_runtime else _applies,
+        _applies_by(tile, at_runtime=at_runtime),
         _estimate_by(tile, at_runtime=at_runtime),
         _build_by(tile, at_runtime=at_runtime),
         worthwhile=_worthwhile_by(tile),
