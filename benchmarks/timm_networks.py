@@ -67,6 +67,15 @@ FURTHER_NAMES = (
     "xcit_tiny_24_p8_224",
 )  # fmt: skip
 """What depthwise convolutions without padded images were tried on first."""
+DRAWN_NAMES = (
+    "coat_lite_tiny", "cspnext_l", "cspresnet50w", "efficientformer_l3", "efficientvit_b0",
+    "ese_vovnet19b_slim_dw", "fastvit_mci1", "ghostnetv2_130", "hrnet_w18_ssld",
+    "iformer_l2_distilled", "lambda_resnet26rpt_256", "lcnet_050", "levit_384_s8", "mnasnet_small",
+    "mobileone_s2", "nextvit_base", "res2net50_26w_6s", "resmlp_36_224", "resnest26d",
+    "resnetblur101d", "resnetv2_18d", "rexnetr_300", "selecsls60b", "skresnet50d", "starnet_s050",
+    "vit_medium_patch16_reg1_gap_256", "xcit_small_12_p16_224",
+)  # fmt: skip
+"""Drawn at random, of at most 45 million parameters and images of 288 pixels."""
 
 
 def seeded(name: str) -> tuple[nn.Module, tuple[Tensor, ...]]:
@@ -85,7 +94,9 @@ def main() -> int:
     parser.add_argument("--out", type=Path, required=True, metavar="DIR")
     parser.add_argument("names", nargs="*", metavar="name", help="of timm (default: all here)")
     options = parser.parse_args()
-    every = (*NAMES, *MORE_NAMES, *LAST_NAMES, *NEWEST_NAMES, *FURTHER_NAMES)
+    every = (
+        *NAMES, *MORE_NAMES, *LAST_NAMES, *NEWEST_NAMES, *FURTHER_NAMES, *DRAWN_NAMES
+    )  # fmt: skip
     return export_each(options.names or every, options.out, seeded)
 
 
