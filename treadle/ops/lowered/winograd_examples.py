@@ -34,10 +34,9 @@ def _strided_example(data: tuple[int, ...], weights: tuple[int, ...], **attrs: o
     return product_example((data, weights), {"stride": 2, **attrs}, inputs=inputs)
 
 
-def _other_windows() -> Iterator[Example]:
-    """Yield signals, windows of one row or one column, and those of two and of five taps."""
-    row, column = {"kernel": (1, 3)}, {"kernel": (3, 1)}
-    signal = {"height": 1, **row}
+def _signals() -> Iterator[Example]:
+    """Yield signals of three and of five taps."""
+    signal = {"height": 1, "kernel": (1, 3)}
     for shapes, attrs in (
         (((1, 2, 14, 4), (3, 1, 6, 2, 4, 8)), {"tile": 4, "width": 10, **signal}),
         (((1, 2, 13, 4), (2, 1, 8, 2, 4, 8)), {"tile": 6, "width": 11, "before": (0, 1), **signal}),
@@ -54,6 +53,14 @@ def _other_windows() -> Iterator[Example]:
             ((1, 2, 10, 4), (3, 2, 4, 1, 3, 8)),
             {"tile": 4, "width": 8, "plain_weights": True, **signal},
         ),
+    ):
+        yield product_example(shapes, attrs)
+
+
+def _windows() -> Iterator[Example]:
+    """Yield windows of one row or one column, along the depth, and of two and of five taps."""
+    row, column = {"kernel": (1, 3)}, {"kernel": (3, 1)}
+    for shapes, attrs in (
         (((1, 1, 6, 3, 4), (2, 6, 1, 1, 4, 4)), {"tile": 4, "height": 4, "width": 3, **column}),
         (
             ((1, 1, 9, 3, 4), (2, 1, 4, 5, 1, 4)),
@@ -98,9 +105,13 @@ def _other_windows() -> Iterator[Example]:
         ),
     ):
         yield product_example(shapes, attrs)
+
+
+def _strided_windows() -> Iterator[Example]:
+    """Yield signals, an image and a volume with a stride of 2; of some a run transforms weights."""
     u = uniform((2, 1, 5, 4, 4, 8), -2, 2).astype(np.float32)
     u[:, :, -1, 2:] = 0
-    attrs = {"tile": 4, "width": 7, "stride": 2, **signal}
+    attrs = {"tile": 4, "width": 7, "stride": 2, "height": 1, "kernel": (1, 3)}
     yield product_example(((1, 2, 18, 4), u.shape), attrs, inputs={1: u})
     plain = {**attrs, "plain_weights": True}
     yield product_example(((1, 2, 18, 4), (2, 2, 4, 1, 3, 8)), plain)
@@ -175,5 +186,7 @@ EXAMPLES: tuple[Example, ...] = (
         ((1, 4, 6, 10, 4), (6, 2, 4, 3, 3, 8)),
         {"tile": 4, "height": 4, "width": 8, "groups": 2, "plain_weights": True},
     ),
-    *_other_windows(),
+    *_signals(),
+    *_windows(),
+    *_strided_windows(),
 )
