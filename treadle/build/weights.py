@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from math import prod
 
+from treadle.cost.filtering import weights_at_points
 from treadle.graph import nodes as g
 from treadle.graph.arrays import LARGE, in_place
 from treadle.graph.nodes import Function
@@ -71,5 +72,4 @@ def _share(call: g.Call) -> Fraction | None:
         return _STRASSEN
     if not isinstance(call.attrs, WinogradAttrs) or call.attrs.plain_weights:
         return None
-    points = prod(axis.points * axis.stride for axis in call.attrs.axes)
-    return Fraction(prod(call.attrs.kernel), points)
+    return Fraction(prod(call.attrs.kernel), weights_at_points(call.attrs.axes))

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
 
 _SPARE_OF = 32
 """Of so many tiles one may be spare."""
@@ -41,12 +43,17 @@ class FilterAxis:
         return self.tile + self.taps - 1
 
     @property
+    def missing(self) -> int:
+        """How many of the images of a stride meet a tap less than the others."""
+        return self.taps * self.stride - self.kernel
+
+    @property
     def products(self) -> int:
         """How many products all of these images take: those with a tap less have none at infinity.
 
         That is, of a stride of 2 the odd ones of a window of odd extent.
         """
-        return self.points * self.stride - (self.taps * self.stride - self.kernel)
+        return self.points * self.stride - self.missing
 
     def tiles(self, outputs: int) -> int:
         """Return how many tiles cover so many outputs, those of all phases of a gap together.
@@ -65,6 +72,7 @@ class FilterAxis:
         return (self.tiles(outputs) * self.tile + margin) * self.stride
 
 
+@lru_cache(maxsize=1 << 8)
 def filter_axes(
     tile: int, kernel: tuple[int, int], stride: int = 1, gaps: tuple[int, int] = (1, 1)
 ) -> tuple[FilterAxis, FilterAxis]:
@@ -74,6 +82,16 @@ def filter_axes(
         for k, gap in zip(kernel, gaps, strict=True)
     )
     return high, wide
+
+
+def images_of(axes: Sequence[FilterAxis]) -> int:
+    """Return how many images a stride takes an image apart into."""
+    return prod(axis.stride for axis in axes)
+
+
+def weights_at_points(axes: Sequence[FilterAxis]) -> int:
+    """Return how many weights those of one window become, for all images of a stride."""
+    return prod(axis.points * axis.stride for axis in axes)
 
 
 def why_not_filtered(axes: Sequence[FilterAxis]) -> str | None:

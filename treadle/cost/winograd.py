@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil, prod
 
-from treadle.cost.filtering import FilterAxis, filter_axes
+from treadle.cost.filtering import FilterAxis, filter_axes, images_of
 from treadle.cost.forks import fork_cycles, unevenness
 from treadle.cost.memory import (
     filled_bytes,
@@ -80,7 +80,7 @@ class WinogradShape:
     @property
     def images(self) -> int:
         """How many images a stride takes an image apart into."""
-        return prod(axis.stride for axis in self.axes)
+        return images_of(self.axes)
 
     @property
     def points(self) -> int:

@@ -31,7 +31,7 @@ from typing import ClassVar, TypeVar
 import numpy as np
 
 from treadle import te
-from treadle.cost.filtering import FilterAxis, filter_axes, why_not_filtered
+from treadle.cost.filtering import FilterAxis, filter_axes, images_of, why_not_filtered
 from treadle.errors import TypeMismatch
 from treadle.expr.nodes import Const, Expr, int_value
 from treadle.expr.simplify import simplify
@@ -105,7 +105,12 @@ class WinogradAttrs(Attrs):
     @property
     def images(self) -> int:
         """How many images a stride takes an image apart into."""
-        return prod(axis.stride for axis in self.axes)
+        return images_of(self.axes)
+
+    @property
+    def images_of_weights(self) -> int:
+        """How many of these images the weights are for: plain ones are taken apart by a run."""
+        return 1 if self.plain_weights else self.images
 
 
 def weights_channels(shape: tuple[T, ...], *, is_plain: bool) -> tuple[T, T]:
@@ -147,7 +152,7 @@ def _infer(attrs: WinogradAttrs, x: Type, u: Type) -> TensorType:
     if filters % attrs.groups or held % attrs.groups or (attrs.groups > 1 and is_volume):
         raise TypeMismatch(f"{attrs.groups} groups do not fit the weights {weights} and {data}")
     of_group = held // attrs.groups
-    images = 1 if attrs.plain_weights else attrs.images
+    images = attrs.images_of_weights
     is_whole = chunks == of_group * images or (is_volume and chunks % (held * images) == 0)
     if not is_whole or not same_dim(data.shape[-1], ib):
         raise TypeMismatch(f"the weights {weights} and the data {data} differ in channels")
@@ -250,8 +255,7 @@ def _extents_of(attrs: WinogradAttrs, x: te.Tensor, u: te.Tensor) -> _Extents:
     data, weights = TensorType(x.shape, x.dtype), TensorType(u.shape, u.dtype)
     made = _infer(attrs, data, weights)
     of_group, _ = weights_channels(u.shape, is_plain=attrs.plain_weights)
-    images = attrs.images if attrs.plain_weights else 1
-    chunks = simplify(of_group * (attrs.groups * images))
+    chunks = simplify(of_group * (attrs.groups * attrs.images // attrs.images_of_weights))
     depth = _depth(attrs, data, _positions(attrs, x, chunks))
     frames = known_extent(made, 2, "depth") if depth else 1
     return _Extents(
@@ -430,8 +434,7 @@ def _reference_image(attrs: WinogradAttrs, x: np.ndarray, u: np.ndarray) -> np.n
 def _flops(attrs: WinogradAttrs, x: Type, u: Type) -> Dim:
     """The operations of the convolution this stands for: a rate compares with other ways."""
     chunks, ib = weights_channels(tensor_type(u).static_shape, is_plain=attrs.plain_weights)
-    images = 1 if attrs.plain_weights else attrs.images
-    channels = chunks * ib // images - attrs.unused
+    channels = chunks * ib // attrs.images_of_weights - attrs.unused
     return 2 * _infer(attrs, x, u).elements * channels * prod(attrs.kernel)
 
 

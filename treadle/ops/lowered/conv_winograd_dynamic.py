@@ -26,13 +26,13 @@ from treadle.graph.types import Dim, TensorType, Type, same_dim, tensor_type
 from treadle.ops.accumulate import product_example
 from treadle.ops.axis_names import image_axes
 from treadle.ops.conv import known_extent
-from treadle.ops.example_numbers import uniform
 from treadle.ops.lowered.conv_winograd import (
     WinogradAttrs,
     conv2d_winograd_nchwc,
     weights_channels,
     weights_shape,
 )
+from treadle.ops.lowered.winograd_examples import without_odd_ends
 from treadle.ops.lowered.winograd_transforms import (
     TILES,
     filter_transform,
@@ -43,7 +43,7 @@ from treadle.ops.numeric import element_at
 from treadle.ops.schedules.winograd_dynamic import schedule_winograd_dynamic
 from treadle.ops.window import WindowAxis, whole_rules
 
-_KERNEL = 3
+KERNEL = 3
 """How high and wide windows are."""
 
 
@@ -61,7 +61,7 @@ class DynamicWinogradAttrs(Attrs):
     @property
     def axes(self) -> tuple[FilterAxis, FilterAxis]:
         """How rows and columns are filtered."""
-        return filter_axes(self.tile, (_KERNEL, _KERNEL), self.stride)
+        return filter_axes(self.tile, (KERNEL, KERNEL), self.stride)
 
     @property
     def points(self) -> int:
@@ -70,7 +70,7 @@ class DynamicWinogradAttrs(Attrs):
 
 
 def _window(attrs: DynamicWinogradAttrs, data: TensorType) -> tuple[WindowAxis, WindowAxis]:
-    high, wide = (WindowAxis(size, _KERNEL, attrs.stride) for size in data.shape[2:4])
+    high, wide = (WindowAxis(size, KERNEL, attrs.stride) for size in data.shape[2:4])
     return high, wide
 
 
@@ -191,7 +191,7 @@ def _output_transform(
 
 def _reference(attrs: DynamicWinogradAttrs, x: np.ndarray, u: np.ndarray) -> np.ndarray:
     """Return what the filtering of known sizes makes of the image filled up to whole tiles."""
-    out = [(size - _KERNEL) // attrs.stride + 1 for size in x.shape[2:4]]
+    out = [(size - KERNEL) // attrs.stride + 1 for size in x.shape[2:4]]
     more = [
         max(0, axis.reads(n) - size)
         for n, axis, size in zip(out, attrs.axes, x.shape[2:4], strict=True)
@@ -214,18 +214,13 @@ def _flops(attrs: DynamicWinogradAttrs, x: Type, u: Type) -> Dim:
     """The operations of the convolution this stands for: a rate compares with other ways."""
     chunks, ib = weights_channels(tensor_type(u).static_shape, is_plain=attrs.plain_weights)
     channels = chunks * ib // attrs.stride**2 - attrs.unused
-    return 2 * _infer(attrs, x, u).elements * channels * _KERNEL**2
+    return 2 * _infer(attrs, x, u).elements * channels * KERNEL**2
 
 
 def _example(data: tuple[int, ...], weights: tuple[int, ...], **attrs: object) -> Example:
     inputs = {}
     if attrs.get("stride") == 2:  # odd images have no weights at infinity
-        u = uniform(weights, -2, 2).astype(np.float32)
-        of = weights[3] // 4
-        u[:, -1, :, 2 * of :] = 0
-        for left in (of, 3 * of):
-            u[:, :, -1, left : left + of] = 0
-        inputs = {1: u}
+        inputs = {1: without_odd_ends(weights)}
     return product_example((data, weights), attrs, inputs=inputs)
 
 

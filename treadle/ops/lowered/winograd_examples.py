@@ -12,7 +12,7 @@ from treadle.ops.accumulate import product_example
 from treadle.ops.example_numbers import uniform
 
 
-def _without_odd_ends(shape: tuple[int, ...]) -> np.ndarray:
+def without_odd_ends(shape: tuple[int, ...]) -> np.ndarray:
     """Return random weights for a stride of 2: odd images have none at infinity."""
     u = uniform(shape, -2, 2).astype(np.float32)
     of = shape[3] // 4
@@ -30,7 +30,7 @@ def _without_last(unused: int, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _strided_example(data: tuple[int, ...], weights: tuple[int, ...], **attrs: object) -> Example:
-    inputs = {1: _without_odd_ends(weights)}
+    inputs = {1: without_odd_ends(weights)}
     return product_example((data, weights), {"stride": 2, **attrs}, inputs=inputs)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from treadle.cost.filtering import FilterAxis
+from treadle.cost.filtering import FilterAxis, images_of
 from treadle.ops.lowered.winograd_transforms import input_matrix, output_matrix
 
 
@@ -58,6 +58,6 @@ def _of_groups(
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield the images and the weights of each group; a stride has made more images of x."""
     n, _, *image = x.shape
-    apart = x.reshape(n, axes[0].stride * axes[1].stride, groups, -1, *image)
+    apart = x.reshape(n, images_of(axes), groups, -1, *image)
     for g, weights in enumerate(np.split(u, groups)):
         yield apart[:, :, g].reshape(n, -1, *image), weights

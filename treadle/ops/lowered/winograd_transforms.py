@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from treadle import te
-from treadle.cost.filtering import FilterAxis
+from treadle.cost.filtering import FilterAxis, images_of
 from treadle.expr.nodes import Const, Expr
 from treadle.expr.simplify import simplify
 from treadle.ops.numeric import element_at
@@ -53,7 +53,7 @@ def at_points(axes: Sequence[FilterAxis], w: np.ndarray) -> np.ndarray:
     """Return plain weights [oc/ob, chunks, ib, kh, kw, ob] at all points, as float64."""
     high, wide = axes
     down, across = (filter_matrix(axis.tile, axis.taps) for axis in axes)
-    missing = [(0, axis.taps * axis.stride - axis.kernel) for axis in axes]
+    missing = [(0, axis.missing) for axis in axes]
     full = np.pad(w.astype(np.float64), [(0, 0), (0, 0), (0, 0), *missing, (0, 0)])
     split = full.reshape(*w.shape[:3], high.taps, high.stride, wide.taps, wide.stride, w.shape[-1])
     made: np.ndarray = np.einsum("ir,ocbrtslk,js->oijtlcbk", down, split, across)
@@ -192,6 +192,6 @@ def filter_transform(axes: Sequence[FilterAxis], w: te.Tensor) -> te.Tensor:
             columns.append(total)
         return element_at(filter_forms(columns, wide.tile), j)
 
-    count = high.stride * wide.stride * chunks
-    shape = (filters, high.points, wide.points, simplify(count), ib, ob)
+    count = simplify(chunks * images_of(axes))
+    shape = (filters, high.points, wide.points, count, ib, ob)
     return te.compute_one(shape, at_point, name="filter_transform")

@@ -203,7 +203,7 @@ def _shape_of(group: Group) -> WinogradShape:
     down = tiles // across
     how = (attrs.dilations, attrs.stride, attrs.unused, attrs.groups, attrs.plain_weights)
     sizes = (attrs.tile, down, across, *channels, batch)
-    row = known(axes_of(group.schedule[group.anchor[-1]])[-2]) if attrs.along_depth else 0
+    row = (int_value(group.anchor[-1].shape[-2]) or 1) if attrs.along_depth else 0
     return WinogradShape(*sizes, *how, kernel=attrs.kernel, row=row)
 
 
@@ -346,7 +346,7 @@ def skip_odd_ends(sums: Stage, axes: Sequence[FilterAxis]) -> None:
     """Skip the products of odd images at infinity where they are zeros."""
     op = compute_of(sums)
     for axis, point, phase in zip(axes, op.axis[:2], op.reduce_axis[:2], strict=True):
-        if axis.products < axis.points * axis.stride:
+        if axis.missing:
             sums.skip_past(phase, (point, phase), axis.products)
 
 

@@ -18,7 +18,13 @@ from math import prod
 
 import numpy as np
 
-from treadle.cost.filtering import FilterAxis, filter_axes, why_not_filtered
+from treadle.cost.filtering import (
+    FilterAxis,
+    filter_axes,
+    images_of,
+    weights_at_points,
+    why_not_filtered,
+)
 from treadle.cost.winograd import WinogradShape, fits_weights
 from treadle.graph.nodes import Constant, Node
 from treadle.graph.types import known_sizes
@@ -29,6 +35,7 @@ from treadle.ops.lowered.conv_winograd import (
     conv2d_winograd_nchwc,
 )
 from treadle.ops.lowered.conv_winograd_dynamic import (
+    KERNEL,
     DynamicWinogradAttrs,
     conv2d_winograd_dynamic_nchwc,
 )
@@ -49,8 +56,6 @@ _WORTHWHILE = {1: {2: 1.0, 3: 0.9, 4: 0.9, 6: 0.9}, 2: {2: 1.0, 3: 1.0, 4: 0.95,
 larger rounding error, and for more weights."""
 
 _, _IMAGE, _ = IMAGES
-_SQUARE = (3, 3)
-"""The window that is filtered on images of dynamic sizes."""
 
 _plan_of = lru_cache(maxsize=4096)(plan_winograd)
 _dynamic_plan_of = lru_cache(maxsize=4096)(plan_winograd_dynamic)
@@ -80,8 +85,8 @@ def _is_dynamic(site: ConvSite) -> bool:
 def _why_not_dynamic(site: ConvSite) -> str | None:
     if site.data.ndim != _IMAGE or site.groups > 1 or _gaps(site) != (1, 1):
         return "of dynamic sizes it is for images in one group, without dilation"
-    if site.kernel != _SQUARE:
-        return "of dynamic sizes it is for windows of 3x3"
+    if site.kernel != (KERNEL, KERNEL):
+        return f"of dynamic sizes it is for windows of {KERNEL}x{KERNEL}"
     return None
 
 
@@ -184,7 +189,7 @@ def _shape(site: ConvSite, tile: int, together: int, *, at_runtime: bool = False
         axes[0].tiles(height),
         axes[1].tiles(width),
         # depths add products as channels
-        len(order.places) * _taps_of_depth(site) * prod(axis.stride for axis in axes),
+        len(order.places) * _taps_of_depth(site) * images_of(axes),
         groups * (outputs + -outputs % site.block),
         site.block,
         images,
@@ -242,8 +247,7 @@ def _blocking_cycles(site: ConvSite) -> float:
 
 def _growth(site: ConvSite, tile: int) -> int:
     """Return by how many bytes weights at all points are larger than those of the window."""
-    axes = _axes(site, tile)
-    points = prod(axis.points * axis.stride for axis in axes)
+    points = weights_at_points(_axes(site, tile))
     plain = _plain_bytes(site) * _cheapest(site, tile)[1]
     return plain * points // prod(_kernel(site)) - site.weights.nbytes
 

@@ -8,7 +8,7 @@ from math import prod
 
 import numpy as np
 
-from treadle.cost.filtering import FilterAxis
+from treadle.cost.filtering import FilterAxis, images_of
 from treadle.ops.lowered.winograd_transforms import filter_matrix
 
 
@@ -20,9 +20,8 @@ def transform_weights(w: np.ndarray, axes: Sequence[FilterAxis]) -> np.ndarray:
     high, wide = axes
     both = np.kron(*(filter_matrix(axis.tile, axis.taps) for axis in axes))  # [points, taps]
     oc, *chunks, kh, kw, ib, ob = w.shape
-    images = high.stride * wide.stride
-    result = np.empty((oc, len(both), images * prod(chunks), ib * ob), w.dtype)
-    missing = [(0, axis.taps * axis.stride - axis.kernel) for axis in axes]
+    result = np.empty((oc, len(both), images_of(axes) * prod(chunks), ib * ob), w.dtype)
+    missing = [(0, axis.missing) for axis in axes]
     for made, filters in zip(result, w.reshape(oc, -1, kh, kw, ib, ob), strict=True):
         full = np.pad(filters, [(0, 0), *missing, (0, 0), (0, 0)])
         split = full.reshape(-1, high.taps, high.stride, wide.taps, wide.stride, ib, ob)
