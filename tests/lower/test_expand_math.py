@@ -285,9 +285,9 @@ def test_a_product_with_the_normal_distribution_takes_off_its_tail(
 ) -> None:
     x = Var("x", "float32")
     e = expand_expr(x * call("normal_cdf", x), lookups=lookups)
-    assert isinstance(e, Call)
     assert applied(e) == {f.name for f in lookups[1:]}
-    assert e.name == "fma"
+    assert isinstance(e, Call if lookups else Binary)
+    assert e.name == "fma" if isinstance(e, Call) else e.op == "sub"
     values = np.array([*np.linspace(-8, 8, 4001), -np.inf, np.inf, np.nan, 0.0, 1e30], np.float32)
     wide = values.astype(np.float64)
     share = np.frompyfunc(lambda v: math.erfc(-v * math.sqrt(0.5)) / 2, 1, 1)
@@ -399,9 +399,9 @@ def test_normal_distribution_is_accurate_on_both_sides(dtype: str, fused: bool) 
     wide = np.frompyfunc(lambda v: math.erfc(-v * math.sqrt(0.5)) / 2, 1, 1)
     exact = wide(x.astype(np.float64)).astype(np.float64)
     error = np.abs(compute("normal_cdf", x, fused=fused) - exact)
-    assert error.max() <= (9e-8 if dtype == "float32" else 3e-16)
+    assert error.max() <= (1.2e-7 if dtype == "float32" else 3e-16)
     inside = (x >= -4) & (x <= 0)
-    relative, bound = error[inside] / exact[inside], 4e-6 if dtype == "float32" else 1e-13
+    relative, bound = error[inside] / exact[inside], 5e-6 if dtype == "float32" else 1e-13
     assert relative.max() <= bound
 
 
@@ -445,4 +445,4 @@ def test_expanded_code_is_small() -> None:
     assert size("log1p") <= 50
     assert size("softplus") <= 45
     assert size("expm1") <= 30
-    assert size("normal_cdf") <= 40
+    assert size("normal_cdf") <= 35
