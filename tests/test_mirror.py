@@ -254,7 +254,7 @@ HELD: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "target/test_llvm_ir.py": (
         "functions of each form are compiled and run",
-        ("target/llvm_builder.py", "target/llvm_facts.py"),
+        ("target/llvm_builder.py",),
     ),
     "target/test_machine.py": (
         "each row is complete and says its source", ("target/machine_rows_*.py",),

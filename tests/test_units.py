@@ -59,6 +59,7 @@ FORMATS = {
     "build/artifact.py": {"_LIST_MAGIC", "_ARRAY_MAGIC"},
     "build/kernel_cache.py": {"_SIZE_BYTES"},
     "build/linked.py": {"_SYMBOL_BYTES", "_CONSTANT_BYTES", "_REACH"},
+    "build/sources.py": {"_MOST_KERNELS", "_PIPE_BYTES"},
     "build/model_cache.py": {"_CHECKED_BYTES", "_CLOCK_NS", "_ENTRY_BYTES", "_MEGABYTE", "_PIECE"},
     "loop/nodes.py": {"ALIGNMENT"},
     "ops/indexing.py": {"_MOST_SHORT"},

@@ -230,3 +230,6 @@ MOVED_BYTES = 8 << 20
 
 TRANSFORMED_BYTES = 16 << 20
 """Bytes of weights that a run may transform at once: its memory grows by them."""
+
+KERNELS_OF_PROCESS = 40
+"""Kernels that are worth one more process which makes their source texts: some thirty megabytes."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -18,6 +17,7 @@ from treadle.build.group import build_group, function_sizes, group_space, lower_
 from treadle.build.launches import launches_of
 from treadle.build.signatures import signature_of_function, signature_of_loops
 from treadle.build.sizes import size_to_json
+from treadle.build.sources import source_of, sources_of
 from treadle.errors import ConfigError, ScheduleError, UsageError
 from treadle.expr.nodes import Var
 from treadle.graph.nodes import Function
@@ -380,8 +380,8 @@ def compile_kernels(
 ) -> None:
     """Compile kernels of one target at once; `object` of each is its machine code then.
 
-    `on_source(kernel, seconds)` is called when the source text of a kernel is made, one after the
-    other while others compile; `on_done(name, is_cached)` when its code is ready.
+    `on_source(kernel, seconds)` is called when the source text of a kernel is made, in any order
+    while others compile; `on_done(name, is_cached)` when its code is ready.
     """
     if not kernels:
         return
@@ -389,16 +389,16 @@ def compile_kernels(
     on_device: dict[str, GpuCode] = {}
 
     def jobs() -> Iterator[tuple[str, str]]:
-        for kernel in kernels:
-            start = time.perf_counter()
-            workspaces[kernel.name] = kernel.workspace()
-            text = kernel.source()
-            if target.family == "gpu":
+        is_gpu = target.family == "gpu"
+        for made in map(source_of, kernels) if is_gpu else sources_of(kernels):
+            kernel = made.kernel
+            workspaces[kernel.name] = made.workspace
+            if is_gpu:
                 launches = launches_of(kernel.lowered)
-                on_device[kernel.name] = GpuCode(target.kind, target.cpu, launches, text)
+                on_device[kernel.name] = GpuCode(target.kind, target.cpu, launches, made.text)
             if on_source is not None:
-                on_source(kernel, time.perf_counter() - start)
-            yield kernel.name, text
+                on_source(kernel, made.seconds)
+            yield kernel.name, made.text
 
     target = kernels[0].target
     codes = backend_of(target).compile(jobs(), target, on_done)

@@ -17,6 +17,18 @@ import llvmlite
 import llvmlite.binding as llvm
 
 _SPEED_LEVEL = 3
+_PASSES = (
+    "simplify_cfg",
+    "sroa",
+    "instruction_combine",
+    "new_gvn",
+    "jump_threading",
+    "simplify_cfg",
+    "dead_code_elimination",
+)
+"""What a module of kernels needs of LLVM's optimiser: its loops have the form that code generators
+want, what is the same in all iterations stands before them, and nothing is to be inlined. A module
+whose functions have the attribute "all-passes" is given all that LLVM does at its level."""
 
 
 class CompileError(Exception):
@@ -91,7 +103,12 @@ def _optimized(ir_text: str) -> Iterator[tuple[llvm.ModuleRef, llvm.TargetMachin
     options.slp_vectorization = False
     options.loop_unrolling = False
     builder = llvm.create_pass_builder(machine, options)
-    builder.getModulePassManager().run(module, builder)
+    passes = builder.getModulePassManager()
+    if '"all-passes"' not in ir_text:
+        passes = llvm.create_new_module_pass_manager()
+        for name in _PASSES:
+            getattr(passes, f"add_{name}_pass")()
+    passes.run(module, builder)
     yield module, machine
 
 

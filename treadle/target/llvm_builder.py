@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from treadle.dtype import NARROW, is_float
 from treadle.target.base import Target
@@ -126,12 +128,25 @@ class Machine:
         return Machine(False, fused, *(False,) * 4, features=on, wide_registers=wide)
 
 
+Lines: TypeAlias = "list[str | Lines]"
+"""Lines of code, and places among them to which more are appended later."""
+
+
+def flattened(lines: Lines) -> Iterator[str]:
+    """Return lines and those of the places among them, in order."""
+    for line in lines:
+        if isinstance(line, str):
+            yield line
+        else:
+            yield from flattened(line)
+
+
 @dataclass(slots=True)
 class Builder:
     """Appends instructions to one function; `declarations` is shared by the module."""
 
     declarations: dict[str, str]
-    lines: list[str] = field(default_factory=list)
+    lines: Lines = field(default_factory=list)
     entry: list[str] = field(default_factory=list)
     block: str = "entry"
     _values: int = 0
@@ -161,6 +176,12 @@ class Builder:
         name = self.name()
         self.entry.append(f"  {name} = {text}")
         return name
+
+    def place(self) -> Lines:
+        """Return a place at the end of the code to which more can be appended later."""
+        made: Lines = []
+        self.lines.append(made)
+        return made
 
     def label(self, stem: str) -> str:
         """Return an unused block label."""

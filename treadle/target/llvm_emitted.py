@@ -3,19 +3,39 @@
 
 A value holds until control leaves the block that dominates its users, or a buffer it was loaded
 from changes. What may trap and was emitted under a mask holds only under that mask.
+
+What is the same in all iterations of a loop is emitted before it (loop-invariant code motion): a
+value belongs to the innermost scope that one of its operands belongs to. Scopes are numbered from
+0, the function itself, inwards.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 
-from treadle.expr.nodes import Expr
-from treadle.target.llvm_builder import Builder, vector
+from treadle.expr.nodes import Const, Expr, Var
+from treadle.target.llvm_builder import Builder, Lines, vector
 from treadle.target.llvm_facts import Facts
 from treadle.target.llvm_memory import Mask
 
-_Table = dict[Expr, str]
+_Table = dict[Expr, tuple[str, int]]
+"""The values of expressions, and the scopes they belong to."""
+
+
+@dataclass(slots=True)
+class Scope:
+    """A part of a function outside of which the values that belong to it do not hold.
+
+    `before`: where code that runs once before it is appended, for the body of a loop. `stored`: the
+    ids of the buffers that change in it; None: what is loaded in it must not be loaded outside, as
+    it may not run.
+    """
+
+    before: Lines | None = None
+    stored: frozenset[int] | None = None
+    entries: list[tuple[_Table, Expr]] = field(default_factory=list)
 
 
 class Emitted:
@@ -28,37 +48,85 @@ class Emitted:
         self._known: _Table = {}
         self._masked: _Table = {}
         self._readers: dict[int, list[tuple[_Table, Expr]]] = {}
-        self._scopes: list[list[tuple[_Table, Expr]]] = []
+        self._scopes = [Scope()]
+        self._variables: dict[Var, int] = {}
 
     def find(self, e: Expr) -> str | None:
         """Return the value of an expression, None where it has none here."""
+        found = self._entry(e)
+        return None if found is None else found[0]
+
+    def _entry(self, e: Expr) -> tuple[str, int] | None:
         found = self._known.get(e)
         if found is None and self.mask is not None:
             found = self._masked.get(e)
         return found
 
-    def remember(self, e: Expr, value: str) -> None:
-        """Keep the value of an expression for as long as it holds."""
+    def define(self, variable: Var) -> None:
+        """Note that a variable has its value in the innermost scope."""
+        self._variables[variable] = self.depth
+
+    @property
+    def depth(self) -> int:
+        """The number of the innermost scope."""
+        return len(self._scopes) - 1
+
+    def home_of(self, operands: Sequence[Expr]) -> int:
+        """Return the innermost of the scopes that the values of operands belong to."""
+        home = 0
+        for e in operands:
+            if isinstance(e, Const):
+                continue
+            if isinstance(e, Var):
+                scope = self._variables.get(e, 0)
+            else:
+                found = self._entry(e)
+                scope = self.depth if found is None else found[1]
+            home = max(home, scope)
+        return home
+
+    def home_of_loads(self, buffer: int) -> int:
+        """Return the outermost scope from which a buffer may be read as well as here."""
+        number = self.depth
+        while number > 0:
+            stored = self._scopes[number].stored
+            if stored is None or buffer in stored:
+                break
+            number -= 1
+        return number
+
+    def place_of(self, home: int) -> tuple[Lines | None, int]:
+        """Return where code is appended that belongs to a scope, or as far out as there is a place.
+
+        None: where all code is appended. The number is of the scope that it belongs to then.
+        """
+        for number in range(home + 1, len(self._scopes)):
+            before = self._scopes[number].before
+            if before is not None:
+                return before, number - 1
+        return None, self.depth
+
+    def remember(self, e: Expr, value: str, number: int) -> None:
+        """Keep the value of an expression, which belongs to a scope, for as long as it holds."""
         guarded = self.mask is not None and self.facts.has_hazard(e)
         table = self._masked if guarded else self._known
-        table[e] = value
+        table[e] = value, number
         for buffer in self.facts.reads(e):
             self._readers.setdefault(buffer, []).append((table, e))
-        if self._scopes:
-            self._scopes[-1].append((table, e))
+        self._scopes[number].entries.append((table, e))
 
-    def forget(self, buffers: set[int]) -> None:
+    def forget(self, buffers: Iterable[int]) -> None:
         """Forget values read from buffers that are about to change."""
         for buffer in buffers:
             for table, e in self._readers.pop(buffer, ()):
                 table.pop(e, None)
 
     @contextmanager
-    def scope(self) -> Iterator[None]:
-        """Forget on leaving what was emitted inside: a branch or a loop body."""
-        self._scopes.append([])
+    def scope(self, scope: Scope | None = None) -> Iterator[None]:
+        """Forget on leaving what was emitted inside: a branch (None) or a loop body."""
+        self._scopes.append(scope or Scope())
         yield
-        for table, e in self._scopes.pop():
+        for table, e in self._scopes.pop().entries:
             table.pop(e, None)
 
     @contextmanager

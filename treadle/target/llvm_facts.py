@@ -8,7 +8,7 @@ from treadle.errors import InternalError
 from treadle.expr import nodes as ex
 from treadle.expr.conditions import all_of, conjuncts
 from treadle.expr.nodes import Binary, Broadcast, Const, Expr, Load, Ramp, Select, Var
-from treadle.expr.traversal import walk
+from treadle.expr.traversal import loads, uses, walk
 from treadle.expr.vocabulary import BinaryOp
 from treadle.loop.nodes import (
     Allocate,
@@ -19,9 +19,11 @@ from treadle.loop.nodes import (
     Stmt,
     Store,
     stmt_exprs,
+    sub_stmts,
     walk_stmts,
 )
 
+_MOST_MULTIPLE = 64
 _DIVISIONS = frozenset({"floordiv", "floormod", "truncdiv", "truncmod", "div"})
 
 
@@ -49,15 +51,34 @@ class Facts:
     def __init__(self) -> None:
         self._hazards: dict[Expr, bool] = {}
         self._reads: dict[frozenset[object], frozenset[int]] = {}
+        self._multiples: dict[Expr, int] = {}
 
     def has_hazard(self, e: Expr) -> bool:
         """True when evaluating `e` needlessly could trap: it loads, or divides integers."""
-        if e not in self._hazards:
-            for node in walk(e):
-                if node not in self._hazards:
-                    known = any(self._hazards[c] for c in node.children)
-                    self._hazards[node] = known or _is_hazard(node)
-        return self._hazards[e]
+        hazards = self._hazards
+        if e not in hazards:
+            is_next = all(c in hazards for c in e.children)
+            for node in [e] if is_next else walk(e):
+                if node not in hazards:
+                    hazards[node] = any(hazards[c] for c in node.children) or _is_hazard(node)
+        return hazards[e]
+
+    def multiple_of(self, index: Expr) -> int:
+        """Return a power of two, at most `_MOST_MULTIPLE`, of which an index is a multiple."""
+        if index not in self._multiples:
+            for node in walk(index):
+                if node not in self._multiples:
+                    self._multiples[node] = self._multiple_of(node)
+        return self._multiples[index]
+
+    def _multiple_of(self, node: Expr) -> int:
+        if isinstance(node, Const):
+            value = int(node.value) | _MOST_MULTIPLE
+            return value & -value
+        if not isinstance(node, Binary) or node.op not in ("add", "sub", "mul"):
+            return 1
+        a, b = self._multiples[node.a], self._multiples[node.b]
+        return min(a * b, _MOST_MULTIPLE) if node.op == "mul" else min(a, b)
 
     def reads(self, e: Expr) -> frozenset[int]:
         """Return the ids of the buffers that `e` reads."""
@@ -97,6 +118,37 @@ def stored_buffers(stmt: Stmt) -> dict[int, Buffer]:
         if isinstance(s, Store):
             found.setdefault(id(s.buffer), s.buffer)
     return found
+
+
+def sums_in_memory(stmt: Stmt) -> bool:
+    """True where a loop adds to the same elements again and again, which have no registers.
+
+    LLVM keeps the elements of a local buffer in registers where all places are constants.
+    """
+    sums: dict[int, Buffer] = {}
+    others: list[Stmt] = []
+
+    def visit(s: Stmt, loop: Var | None) -> None:
+        if isinstance(s, Store) and uses(s.value, s.buffer):
+            if loop is not None and not uses(s.indices[0], loop):
+                sums[id(s.buffer)] = s.buffer
+                if not _is_fixed(s.indices[0]):
+                    moving.add(id(s.buffer))
+        else:
+            others.append(s)
+            for child in sub_stmts(s):
+                visit(child, s.var if isinstance(s, For) else loop)
+
+    moving: set[int] = set()
+    visit(stmt, None)
+    for root in (e for s in others if sums for e in stmt_exprs(s)):
+        if not sums.keys().isdisjoint(map(id, root.leaves)):
+            moving.update(id(e.source) for e in loads(root) if not _is_fixed(e.indices[0]))
+    return any(b.scope != "local" or key in moving for key, b in sums.items())
+
+
+def _is_fixed(index: Expr) -> bool:
+    return isinstance(index.base if isinstance(index, Ramp) else index, Const)
 
 
 def captures(stmt: Stmt) -> tuple[list[Buffer], list[Var]]:

@@ -27,12 +27,27 @@ from treadle.loop.nodes import (
     Seq,
     Stmt,
     Store,
+    sub_stmts,
     walk_stmts,
 )
 from treadle.target.base import Target
 from treadle.target.kernel_memory import local_size, shared_params, workspace_offset
-from treadle.target.llvm_builder import Builder, Machine, memory_type, vector
-from treadle.target.llvm_facts import Facts, captures, flat_size, stored_buffers
+from treadle.target.llvm_builder import (
+    Builder,
+    Lines,
+    Machine,
+    flattened,
+    memory_type,
+    vector,
+)
+from treadle.target.llvm_emitted import Scope
+from treadle.target.llvm_facts import (
+    Facts,
+    captures,
+    flat_size,
+    stored_buffers,
+    sums_in_memory,
+)
 from treadle.target.llvm_values import Values
 from treadle.target.names import symbol
 
@@ -92,6 +107,8 @@ class _Module:
         if features:
             words.append(f'"target-features"="{features}"')
         words.append(f'"prefer-vector-width"="{self.target.vector_bits}"')
+        if self.metadata or sums_in_memory(self.func.body):
+            words.append('"all-passes"')  # read by treadle.target.llvm
         return " ".join(words)
 
     def unroll_metadata(self, count: int) -> str:
@@ -120,7 +137,7 @@ class _Module:
         self._return_call(b, f"i32 @{inner}({', '.join(passed)})")
         self._inner(inner, self.func.body, arguments, [v for v, _ in sizes], None)
         head = f"define i32 @{self.name}(ptr %env, ptr %buffers, ptr %dims) {_ATTRIBUTES} {{"
-        return "\n".join([head, "entry:", *b.entry, *b.lines, "}"])
+        return "\n".join([head, "entry:", *b.entry, *flattened(b.lines), "}"])
 
     def _unpack(self, b: Builder, index: int) -> str:
         place = b.let(f"getelementptr inbounds ptr, ptr %buffers, i64 {index}")
@@ -188,7 +205,8 @@ class _Module:
             f.statement(body)
         f.b.line("ret i32 0")
         head = f"define internal i32 @{name}({', '.join(params)}) noinline {_ATTRIBUTES} {{"
-        lines = [head, "entry:", *f.b.entry, "  br label %start", "start:", *f.b.lines, "}"]
+        code = flattened(f.b.lines)
+        lines = [head, "entry:", *f.b.entry, "  br label %start", "start:", *code, "}"]
         self.functions[place] = "\n".join(lines)
 
     def _parameter(self, a: _Argument, is_written: bool, name: str) -> str:
@@ -220,7 +238,7 @@ class _Module:
             f"define internal i32 @{name}(ptr %env, ptr %closure, i64 %begin, i64 %end, "
             f"i32 %worker) {_ATTRIBUTES} {{"
         )
-        self.functions.append("\n".join([head, "entry:", *b.entry, *b.lines, "}"]))
+        self.functions.append("\n".join([head, "entry:", *b.entry, *flattened(b.lines), "}"]))
         self._inner(inner, s.body, buffers, variables, s.var)
         return name
 
@@ -254,6 +272,7 @@ class _Function:
         self.is_parallel_body = is_parallel_body
         self.b = Builder(module.declarations, block="start")
         self.values = Values(self.b, module.machine, module.facts)
+        self._written: dict[int, frozenset[int]] = {}
 
     def statement(self, s: Stmt) -> None:
         """Emit one statement."""
@@ -282,7 +301,8 @@ class _Function:
 
     def _let(self, s: Let) -> None:
         self.values.vars[s.var] = self.values.value(s.value)
-        with self.values.emitted.scope():
+        with self.values.emitted.scope(self._always(s.body)):
+            self.values.emitted.define(s.var)
             self.statement(s.body)
 
     def _allocate(self, s: Allocate) -> None:
@@ -335,6 +355,23 @@ class _Function:
 
     # -- loops
 
+    def _always(self, body: Stmt, before: Lines | None = None) -> Scope:
+        """Return the scope of a statement that runs whenever the one around it does."""
+        stored = self._stored(body)
+        if not stored.isdisjoint(self.module.shared):
+            stored |= self.module.shared
+        return Scope(before, stored)
+
+    def _stored(self, s: Stmt) -> frozenset[int]:
+        """Return the ids of the buffers that a statement writes."""
+        if id(s) not in self._written:
+            self._written[id(s)] = (
+                frozenset([id(s.buffer)])
+                if isinstance(s, Store)
+                else frozenset().union(*map(self._stored, sub_stmts(s)))
+            )
+        return self._written[id(s)]
+
     def _for(self, s: For) -> None:
         if s.kind == "thread":
             raise TargetError(
@@ -351,7 +388,8 @@ class _Function:
         if extent is not None and extent <= 1:
             if extent == 1:
                 self.values.vars[s.var] = "0"
-                with self.values.emitted.scope():
+                with self.values.emitted.scope(self._always(s.body)):
+                    self.values.emitted.define(s.var)
                     self.statement(s.body)
             return
         if s.kind == "parallel" and not self.is_parallel_body:
@@ -372,25 +410,39 @@ class _Function:
         extent: int | None,
         pragmas: tuple[tuple[str, object], ...],
     ) -> None:
-        head, done = self.b.label("loop"), self.b.label("done")
         if extent is None:
-            self.b.branch(self.b.let(f"icmp slt i64 {begin}, {end}"), head, done)
+            enter, done = self.b.label("enter"), self.b.label("done")
+            self.b.branch(self.b.let(f"icmp slt i64 {begin}, {end}"), enter, done)
+            self.b.start(enter)
+            with self.values.emitted.scope():
+                self._iterations(var, begin, end, body, pragmas)
+            self.b.jump(done)
+            self.b.start(done)
         else:
-            self.b.jump(head)
+            self._iterations(var, begin, end, body, pragmas)
+
+    def _iterations(
+        self, var: Var, begin: str, end: str, body: Stmt, pragmas: tuple[tuple[str, object], ...]
+    ) -> None:
+        """Emit the iterations of a loop that has some."""
+        head, done = self.b.label("loop"), self.b.label("done")
+        scope = self._always(body, self.b.place())
+        self.b.jump(head)
         before = self.b.block
         self.b.start(head)
         index, following = self.b.name(), self.b.name()
         place = len(self.b.lines)
-        self.values.emitted.forget(set(stored_buffers(body)))
-        with self.values.emitted.scope():
+        self.values.emitted.forget(self._stored(body))
+        with self.values.emitted.scope(scope):
             self.values.vars[var] = index
+            self.values.emitted.define(var)
             self.statement(body)
         latch = self.b.block
         self.b.lines.insert(
             place, f"  {index} = phi i64 [ {begin}, %{before} ], [ {following}, %{latch} ]"
         )
         self.b.line(f"{following} = add nuw nsw i64 {index}, 1")
-        again = self.b.let(f"icmp slt i64 {following}, {end}")
+        again = self.b.let(f"icmp ne i64 {following}, {end}")
         self.b.line(f"br i1 {again}, label %{head}, label %{done}{self._pragmas(pragmas)}")
         self.b.start(done)
 
@@ -421,7 +473,7 @@ class _Function:
         self.b.start(failed)
         self.b.line(f"ret i32 {result}")
         self.b.start(fine)
-        self.values.emitted.forget(set(stored_buffers(s.body)))
+        self.values.emitted.forget(self._stored(s.body))
 
     def _is_alone(self, buffer: Buffer) -> bool:
         return id(buffer) not in self.module.shared

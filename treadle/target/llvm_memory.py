@@ -65,8 +65,13 @@ class Memory:
 
     # -- loads
 
-    def load(self, buffer: Buffer, index: str, lanes: int, mask: Mask | None = None) -> str:
-        """Return `lanes` elements that follow each other, zero where the mask is off."""
+    def load(
+        self, buffer: Buffer, index: str, lanes: int, mask: Mask | None = None, multiple: int = 1
+    ) -> str:
+        """Return `lanes` elements that follow each other, zero where the mask is off.
+
+        The index is a multiple of `multiple`, a power of two.
+        """
         type_ = vector(memory_type(buffer.dtype), lanes)
         address = self.address(buffer, index)
         align = itemsize(buffer.dtype)
@@ -80,17 +85,27 @@ class Memory:
             )
         if self._fills_no_register(buffer, lanes):
             return self._partial_load(buffer, address, lanes)
+        align = min(align * multiple, buffer.align)
         return self.b.let(f"load {type_}, ptr {address}, align {align}")
 
     def strided_load(
-        self, buffer: Buffer, base: str, stride: int, lanes: int, mask: Mask | None
+        self,
+        buffer: Buffer,
+        base: str,
+        stride: int,
+        lanes: int,
+        mask: Mask | None,
+        multiple: int = 1,
     ) -> str | None:
-        """Return every `stride`-th element from `base` on, None where only a gather does it."""
+        """Return every `stride`-th element from `base` on, None where only a gather does it.
+
+        `base` is a multiple of `multiple`, a power of two.
+        """
         if stride == 0 and mask is None:
             element = self.load(buffer, base, 1)
             return self.b.splat(element, memory_type(buffer.dtype), lanes)
         if stride == 1:
-            return self.load(buffer, base, lanes, mask)
+            return self.load(buffer, base, lanes, mask, multiple)
         if stride == -1 and mask is None:
             return self._reversed_load(buffer, base, lanes)
         is_small = 1 < stride <= SHUFFLED_STRIDE and lanes >= 4
@@ -209,9 +224,15 @@ class Memory:
     # -- stores and hints
 
     def store(
-        self, buffer: Buffer, index: str, value: str, lanes: int, mask: Mask | None = None
+        self,
+        buffer: Buffer,
+        index: str,
+        value: str,
+        lanes: int,
+        mask: Mask | None = None,
+        multiple: int = 1,
     ) -> None:
-        """Store `lanes` elements that follow each other."""
+        """Store `lanes` elements that follow each other; `multiple` as in `load`."""
         type_ = vector(memory_type(buffer.dtype), lanes)
         size = itemsize(buffer.dtype)
         address = self.address(buffer, index)
@@ -225,7 +246,8 @@ class Memory:
         elif self._fills_no_register(buffer, lanes):
             self._partial_store(buffer, address, value, lanes)
         else:
-            self.b.line(f"store {type_} {value}, ptr {address}, align {size}")
+            align = min(size * multiple, buffer.align)
+            self.b.line(f"store {type_} {value}, ptr {address}, align {align}")
 
     def scatter(
         self, buffer: Buffer, index: str, value: str, lanes: int, mask: Mask | None

@@ -51,6 +51,7 @@ class Values:
 
     def __init__(self, builder: Builder, machine: Machine, facts: Facts) -> None:
         self.b = builder
+        self.machine = machine
         self.ops = Ops(builder, machine)
         self.memory = Memory(builder, machine)
         self.words = WordLoads(builder, self.memory.pointer)
@@ -63,19 +64,33 @@ class Values:
 
     def value(self, root: Expr) -> str:
         """Return the register or constant that holds `root`, emitting what is missing."""
-        stack = [root]
+        stack, waiting = [root], dict[Expr, tuple[Expr, ...]]()
         while stack:
             e = stack[-1]
-            if self._is_ready(e):
-                stack.pop()
-                continue
-            waiting = [c for c in self._operands(e) if not self._is_ready(c)]
-            if waiting:
-                stack.extend(reversed(waiting))
-                continue
+            operands = waiting.get(e)
+            if operands is None:
+                if self._is_ready(e):
+                    stack.pop()
+                    continue
+                operands = self._operands(e)
+                missing = [c for c in operands if not self._is_ready(c)]
+                if missing:
+                    waiting[e] = operands
+                    stack += missing[::-1]
+                    continue
             stack.pop()
-            self.emitted.remember(e, self._emit(e))
+            self._emit_at_home(e, operands)
         return self._ready(root)
+
+    def _emit_at_home(self, e: Expr, operands: tuple[Expr, ...]) -> None:
+        """Emit what is the same in all iterations of loops before them, what is not here."""
+        before, home = self.emitted.place_of(self._home(e, operands))
+        if before is None:
+            self.emitted.remember(e, self._emit(e), home)
+            return
+        here, self.b.lines = self.b.lines, before
+        self.emitted.remember(e, self._emit(e), home)
+        self.b.lines = here
 
     def _is_ready(self, e: Expr) -> bool:
         return isinstance(e, (Const, Var)) or self.emitted.find(e) is not None
@@ -108,6 +123,27 @@ class Values:
         if isinstance(e, Select) and self._branches(e):
             return () if apart(e.cond)[0] is not None else (e.cond,)
         return e.children
+
+    def _home(self, e: Expr, operands: tuple[Expr, ...]) -> int:
+        """Return the outermost scope in which `e` has the value that it has here.
+
+        That of what may trap, or branches, is this one, but for loads which run whenever their
+        scope does; these stay inside of what changes their buffer.
+        """
+        emitted = self.emitted
+        home = emitted.home_of(operands)
+        if home == emitted.depth:
+            return home
+        if isinstance(e, (Apply, Neighbours)) or (isinstance(e, Select) and self._branches(e)):
+            return emitted.depth
+        if isinstance(e, Load):
+            if emitted.mask is not None:
+                return emitted.depth
+            return max(home, emitted.home_of_loads(id(e.source)))
+        divides = isinstance(e, Binary) and _is_integer_division(e)
+        if (divides or emitted.mask is not None) and self.facts.has_hazard(e):
+            return emitted.depth
+        return home
 
     def _needs_guard(self, e: Expr) -> bool:
         return self.emitted.mask is not None and e.lanes == 1 and self.facts.has_hazard(e)
@@ -282,11 +318,16 @@ class Values:
     def _linear_load(self, e: Load, buffer: Buffer, parts: tuple[Expr, Expr]) -> str:
         base, stride = self._ready(parts[0]), ex.int_value(parts[1])
         if stride is not None:
-            found = self.memory.strided_load(buffer, base, stride, e.lanes, self.emitted.mask)
+            multiple, mask = self._multiple_of(parts[0]), self.emitted.mask
+            found = self.memory.strided_load(buffer, base, stride, e.lanes, mask, multiple)
             if found is not None:
                 return found
         places = self._ramp(ex.Ramp(parts[0], parts[1], e.lanes))
         return self.memory.gather(buffer, places, e.lanes, self.emitted.mask)
+
+    def _multiple_of(self, index: Expr) -> int:
+        """Return what an index is a multiple of, where instructions depend on it."""
+        return 1 if self.machine.loads_anywhere else self.facts.multiple_of(index)
 
     def store(self, s: Store) -> None:
         """Emit a store; values read from its buffer are forgotten."""
@@ -299,7 +340,8 @@ class Values:
         if lanes > 1 and s.indices[0].lanes == 1:
             raise InternalError(f"{lanes} lanes are stored at one place of {s.buffer.name}")
         if parts is not None and ex.int_value(parts[1]) == 1:
-            self.memory.store(s.buffer, self.value(parts[0]), value, lanes, mask)
+            multiple = self._multiple_of(parts[0])
+            self.memory.store(s.buffer, self.value(parts[0]), value, lanes, mask, multiple)
         elif lanes == 1:
             self.memory.store(s.buffer, self.value(s.indices[0]), value, 1)
         else:
