@@ -122,3 +122,19 @@ def test_a_load_stays_in_the_loop_that_changes_one_of_its_places() -> None:
     result = np.zeros(6, np.int64)
     run(func, [np.array([1, 0, 0]), result])
     np.testing.assert_array_equal(result, [1, 2, 10, 11, 100, 101])
+
+
+def test_a_division_by_a_size_stands_before_the_loop_but_not_before_its_condition() -> None:
+    m, n, out = Var("m"), Var("n"), flat("out", "int64", 12)
+    i, j = Var("i"), Var("j")
+    inner = For(j, Const.of(3), "serial", Store(out, (i * 3 + j,), (i + 7) // m + j))
+    body = For(i, Const.of(4), "serial", If(n > 0, inner))
+    func = PrimFunc("k", (out,), (m, n), body)
+    lines = emit(func, native()).splitlines()
+    outer, _, last = [n for n, line in enumerate(lines) if line.startswith(("loop", "then"))]
+    (division,) = [n for n, line in enumerate(lines) if "udiv" in line]
+    assert outer < division < last
+    for sizes, want in (((2, 1), [4, 5, 6]), ((0, 0), [0, 0, 0])):
+        result = np.zeros(12, np.int64)
+        run(func, [result], sizes)
+        np.testing.assert_array_equal(result[3:6], want)

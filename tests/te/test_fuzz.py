@@ -102,6 +102,13 @@ def test_every_stage_of_lowering_keeps_the_meaning(group: int) -> None:
         check(seed, symbolic=True)
 
 
+@pytest.mark.parametrize("seed", [3714])
+def test_schedules_that_were_wrong_once(seed: int) -> None:
+    check(seed)
+    check(seed, symbolic=True)
+    check_compiled(range(seed, seed + 1))
+
+
 @pytest.mark.parametrize("group", range(6))
 def test_machine_code_keeps_the_meaning(group: int) -> None:
     check_compiled(range(group * PER_TEST, (group + 1) * PER_TEST))

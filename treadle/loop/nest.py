@@ -147,12 +147,28 @@ class NestBuilder:
             return self._enter(stage, k + 1, nest)
         if self.attached.is_shared_inside(stage):
             return self._with_producers(stage, k, nest, here)
-        box = relax(stage, nest, self.context.known)
-        unsure = [x.extent for a, x in box.items() if x.may_be_empty and a.kind == "data"]
-        something = self.context.are_positive(unsure)
-        return self.context.branch(something, lambda: self._with_producers(stage, k, nest, here))
+        unsure = {
+            a: x.extent for a, x in relax(stage, nest, self.context.known).items() if x.may_be_empty
+        }
+        elements = [e for a, e in unsure.items() if a.kind == "data"]
+        terms = [e for a, e in unsure.items() if a.kind != "data"]
+        something = self.context.are_positive(elements)
+        inside = partial(self._with_producers, stage, k, nest, here, terms)
+        return self.context.branch(something, inside)
 
-    def _with_producers(self, stage: Stage, k: int, nest: Nest, here: Sequence[Stage]) -> Stmt:
+    def _with_producers(
+        self,
+        stage: Stage,
+        k: int,
+        nest: Nest,
+        here: Sequence[Stage],
+        terms: Sequence[Expr] = (),
+    ) -> Stmt:
+        """Return the stages computed inside leaf `k`, where there are `terms`, and what reads them.
+
+        Without terms a sum is still what it is, but nothing has to be there that it reads: the
+        quotients of an empty span need not be an empty one.
+        """
         boxes = self.producers.boxes(stage, k, nest, self.threads)
         parts: list[Stmt] = []
         made: list[Buffer] = []
@@ -162,7 +178,7 @@ class NestBuilder:
             past_end = [a.extent for a in self.producers.past_end[id(producer)]]
             # A read behind a test may divide by a size of 0: what is made for it must not.
             divided_by = [d for s in box.values() for d in divisors(s.start)]
-            exists = self.context.are_positive([*past_end, *divided_by])
+            exists = self.context.are_positive([*past_end, *divided_by, *terms])
             parts.append(self.context.branch(exists, partial(self.nest, producer, box)))
             self.memory.computed.add(id(producer))
         body = seq(*parts, self._enter(stage, k + 1, nest))

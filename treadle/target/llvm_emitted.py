@@ -85,8 +85,11 @@ class Emitted:
             home = max(home, scope)
         return home
 
-    def home_of_loads(self, buffer: int) -> int:
-        """Return the outermost scope from which a buffer may be read as well as here."""
+    def home_of_hazards(self, buffer: int | None = None) -> int:
+        """Return the outermost scope that runs whenever this one does, for what may trap.
+
+        Where it reads a buffer: within the scopes that do not change it.
+        """
         number = self.depth
         while number > 0:
             stored = self._scopes[number].stored

@@ -127,8 +127,8 @@ class Values:
     def _home(self, e: Expr, operands: tuple[Expr, ...]) -> int:
         """Return the outermost scope in which `e` has the value that it has here.
 
-        That of what may trap, or branches, is this one, but for loads which run whenever their
-        scope does; these stay inside of what changes their buffer.
+        What may trap stays where it runs whenever its scope does, a load inside of what changes
+        its buffer, and what branches here.
         """
         emitted = self.emitted
         home = emitted.home_of(operands)
@@ -136,13 +136,12 @@ class Values:
             return home
         if isinstance(e, (Apply, Neighbours)) or (isinstance(e, Select) and self._branches(e)):
             return emitted.depth
-        if isinstance(e, Load):
-            if emitted.mask is not None:
-                return emitted.depth
-            return max(home, emitted.home_of_loads(id(e.source)))
-        divides = isinstance(e, Binary) and _is_integer_division(e)
-        if (divides or emitted.mask is not None) and self.facts.has_hazard(e):
+        if emitted.mask is not None and (isinstance(e, Load) or self.facts.has_hazard(e)):
             return emitted.depth
+        if isinstance(e, Load):
+            return max(home, emitted.home_of_hazards(id(e.source)))
+        if isinstance(e, Binary) and _is_integer_division(e) and self.facts.has_hazard(e):
+            return max(home, emitted.home_of_hazards())
         return home
 
     def _needs_guard(self, e: Expr) -> bool:

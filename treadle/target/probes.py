@@ -127,6 +127,7 @@ def _attributes(target: Target) -> str:
     words = [f'"target-cpu"="{target.cpu}"', f'"prefer-vector-width"="{target.vector_bits}"']
     features = target.feature_string()
     words += [f'"target-features"="{features}"'] if features else []
+    words.append('"all-passes"')  # value numbering would make equal chains one
     return f"attributes #0 = {{ {' '.join(words)} }}"
 
 
