@@ -107,7 +107,7 @@ class _Module:
         if features:
             words.append(f'"target-features"="{features}"')
         words.append(f'"prefer-vector-width"="{self.target.vector_bits}"')
-        if self.metadata or sums_in_memory(self.func.body):
+        if self.metadata or self.func.sizes or sums_in_memory(self.func.body):
             words.append('"all-passes"')  # read by treadle.target.llvm
         return " ".join(words)
 
