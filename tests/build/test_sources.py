@@ -82,8 +82,7 @@ def test_copies_make_what_one_process_makes(started: list[int]) -> None:
     assert not running(started)
 
 
-def test_a_model_is_the_same(started: list[int], tmp_path: object) -> None:
-    del tmp_path
+def test_a_model_is_the_same(started: list[int]) -> None:
     x = Var("x", TensorType((4, 6), "float32"))
     made = x
     for _ in range(5):

@@ -11,7 +11,6 @@ errors are those of one process.
 from __future__ import annotations
 
 import gc
-import json
 import os
 import selectors
 import signal
@@ -28,6 +27,7 @@ from typing import TYPE_CHECKING, NoReturn
 from treadle import limits
 from treadle.settings import get
 from treadle.target.host import usable_cores
+from treadle.target.worker_pool import message, take_message
 
 if TYPE_CHECKING:
     from treadle.build.kernel import Kernel
@@ -37,7 +37,6 @@ _MOST_KERNELS = 8192
 _PIPE_BYTES = 1 << 20
 """Texts that a copy sends without waiting for a reader, where the system grants so large a pipe."""
 _NUMBER = struct.Struct("=I")
-_LENGTH = struct.Struct(">I")
 
 _makers = 0
 _count = threading.Lock()
@@ -177,24 +176,11 @@ class _Copies:
             if not chunk:
                 self._selector.unregister(copy.output)
             copy.received += chunk
-            while (made := self._taken(copy.received)) is not None:
-                yield made
-
-    def _taken(self, received: bytearray) -> Source | None:
-        """Take the first source off what has arrived, None where it is not complete."""
-        if len(received) < _LENGTH.size:
-            return None
-        start = _LENGTH.size + _LENGTH.unpack_from(received)[0]
-        if len(received) < start:
-            return None
-        head = json.loads(received[_LENGTH.size : start])
-        end = start + head["bytes"]
-        if len(received) < end:
-            return None
-        text = received[start:end].decode()
-        del received[:end]
-        self._missing.discard(head["number"])
-        return Source(self._kernels[head["number"]], text, head["workspace"], head["seconds"])
+            while (arrived := take_message(copy.received)) is not None:
+                head, text = arrived
+                self._missing.discard(head["number"])
+                kernel = self._kernels[head["number"]]
+                yield Source(kernel, text.decode(), head["workspace"], head["seconds"])
 
 
 def _make(kernels: Sequence[Kernel], queue: int, output: int) -> NoReturn:
@@ -220,13 +206,6 @@ def _send(kernels: Sequence[Kernel], number: int, output: int) -> None:
     except Exception:
         return
     kernels[number].release()
-    text = made.text.encode()
-    head = {
-        "number": number,
-        "workspace": made.workspace,
-        "seconds": made.seconds,
-        "bytes": len(text),
-    }
-    encoded = json.dumps(head).encode()
+    head = {"number": number, "workspace": made.workspace, "seconds": made.seconds}
     with open(output, "wb", closefd=False) as file:
-        file.write(_LENGTH.pack(len(encoded)) + encoded + text)
+        file.write(message(head, made.text.encode()))

@@ -11,7 +11,7 @@ value belongs to the innermost scope that one of its operands belongs to. Scopes
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -98,18 +98,21 @@ class Emitted:
             number -= 1
         return number
 
-    def place_of(self, home: int) -> tuple[Lines | None, int]:
-        """Return where code is appended that belongs to a scope, or as far out as there is a place.
+    def add(self, e: Expr, home: int, emit: Callable[[Expr], str]) -> None:
+        """Emit an expression of a scope before the outermost loop in it, and keep its value.
 
-        None: where all code is appended. The number is of the scope that it belongs to then.
+        Where there is no loop it is emitted here; it belongs to what its place belongs to.
         """
-        for number in range(home + 1, len(self._scopes)):
+        inside, home, here = range(home + 1, len(self._scopes)), self.depth, self.b.lines
+        for number in inside:
             before = self._scopes[number].before
             if before is not None:
-                return before, number - 1
-        return None, self.depth
+                self.b.lines, home = before, number - 1
+                break
+        self._remember(e, emit(e), home)
+        self.b.lines = here
 
-    def remember(self, e: Expr, value: str, number: int) -> None:
+    def _remember(self, e: Expr, value: str, number: int) -> None:
         """Keep the value of an expression, which belongs to a scope, for as long as it holds."""
         guarded = self.mask is not None and self.facts.has_hazard(e)
         table = self._masked if guarded else self._known

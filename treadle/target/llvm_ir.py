@@ -45,7 +45,6 @@ from treadle.target.llvm_facts import (
     Facts,
     captures,
     flat_size,
-    stored_buffers,
     sums_in_memory,
 )
 from treadle.target.llvm_values import Values
@@ -190,7 +189,7 @@ class _Module:
         place = len(self.functions)
         self.functions.append("")
         f = _Function(self, name, is_parallel_body=loop is not None)
-        written = stored_buffers(body)
+        written = f.stored(body)
         params = ["ptr %env"]
         for i, a in enumerate(arguments):
             f.values.memory.pointers[id(a.buffer)] = f"%b{i}"
@@ -357,18 +356,18 @@ class _Function:
 
     def _always(self, body: Stmt, before: Lines | None = None) -> Scope:
         """Return the scope of a statement that runs whenever the one around it does."""
-        stored = self._stored(body)
+        stored = self.stored(body)
         if not stored.isdisjoint(self.module.shared):
             stored |= self.module.shared
         return Scope(before, stored)
 
-    def _stored(self, s: Stmt) -> frozenset[int]:
+    def stored(self, s: Stmt) -> frozenset[int]:
         """Return the ids of the buffers that a statement writes."""
         if id(s) not in self._written:
             self._written[id(s)] = (
                 frozenset([id(s.buffer)])
                 if isinstance(s, Store)
-                else frozenset().union(*map(self._stored, sub_stmts(s)))
+                else frozenset().union(*map(self.stored, sub_stmts(s)))
             )
         return self._written[id(s)]
 
@@ -432,7 +431,7 @@ class _Function:
         self.b.start(head)
         index, following = self.b.name(), self.b.name()
         place = len(self.b.lines)
-        self.values.emitted.forget(self._stored(body))
+        self.values.emitted.forget(self.stored(body))
         with self.values.emitted.scope(scope):
             self.values.vars[var] = index
             self.values.emitted.define(var)
@@ -473,7 +472,7 @@ class _Function:
         self.b.start(failed)
         self.b.line(f"ret i32 {result}")
         self.b.start(fine)
-        self.values.emitted.forget(self._stored(s.body))
+        self.values.emitted.forget(self.stored(s.body))
 
     def _is_alone(self, buffer: Buffer) -> bool:
         return id(buffer) not in self.module.shared

@@ -79,18 +79,8 @@ class Values:
                     stack += missing[::-1]
                     continue
             stack.pop()
-            self._emit_at_home(e, operands)
+            self.emitted.add(e, self._home(e, operands), self._emit)
         return self._ready(root)
-
-    def _emit_at_home(self, e: Expr, operands: tuple[Expr, ...]) -> None:
-        """Emit what is the same in all iterations of loops before them, what is not here."""
-        before, home = self.emitted.place_of(self._home(e, operands))
-        if before is None:
-            self.emitted.remember(e, self._emit(e), home)
-            return
-        here, self.b.lines = self.b.lines, before
-        self.emitted.remember(e, self._emit(e), home)
-        self.b.lines = here
 
     def _is_ready(self, e: Expr) -> bool:
         return isinstance(e, (Const, Var)) or self.emitted.find(e) is not None

@@ -13,12 +13,12 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import Any, BinaryIO, Literal
 
 from treadle.errors import InternalError
 
@@ -34,6 +34,28 @@ _SAFE_PART = 0.5
 
 Form = Literal["object", "assembly", "facts"]
 """What a worker makes of IR: an object file, or text. "facts" is what LLVM says, of no IR."""
+
+
+def message(head: Mapping[str, object], payload: bytes) -> bytes:
+    """Return a message: the length of a JSON header in 4 bytes, the header, then `bytes` more."""
+    text = json.dumps({**head, "bytes": len(payload)}).encode()
+    return _LENGTH.pack(len(text)) + text + payload
+
+
+def take_message(received: bytearray) -> tuple[dict[str, Any], bytes] | None:
+    """Take the first message off what has arrived; None where it is not complete."""
+    if len(received) < _LENGTH.size:
+        return None
+    start = _LENGTH.size + _LENGTH.unpack_from(received)[0]
+    if len(received) < start:
+        return None
+    head: dict[str, Any] = json.loads(received[_LENGTH.size : start])
+    end = start + head["bytes"]
+    if len(received) < end:
+        return None
+    payload = bytes(received[start:end])
+    del received[:end]
+    return head, payload
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,14 +100,13 @@ class Worker:
 
     def send(self, name: str, ir_text: str, seconds: float, form: Form) -> None:
         """Hand over a job; a worker that is dead is noticed when it does not answer."""
-        payload = ir_text.encode()
-        head = json.dumps({"name": name, "form": form, "bytes": len(payload)}).encode()
+        job = message({"name": name, "form": form}, ir_text.encode())
         self.job, self.deadline = name, time.monotonic() + seconds
         self.received.clear()
         stdin = self.process.stdin
         if stdin is not None:
             with suppress(BrokenPipeError):
-                stdin.write(_LENGTH.pack(len(head)) + head + payload)
+                stdin.write(job)
                 stdin.flush()
 
     def output(self) -> int:
@@ -101,17 +122,13 @@ class Worker:
             error = f"the compiler stopped. {self.last_words()}"
             return False, Compiled(self.job, None, error)
         self.received += chunk
-        if len(self.received) < _LENGTH.size:
+        answer = take_message(self.received)
+        if answer is None:
             return True, None
-        start = _LENGTH.size + _LENGTH.unpack_from(self.received)[0]
-        if len(self.received) < start:
-            return True, None
-        header = json.loads(self.received[_LENGTH.size : start])
-        if len(self.received) < start + header["bytes"]:
-            return True, None
+        header, made = answer
         if "error" in header:
             return True, Compiled(self.job, None, header["error"])
-        return True, Compiled(self.job, bytes(self.received[start:]))
+        return True, Compiled(self.job, made)
 
     def last_words(self) -> str:
         """Return the end of what the worker wrote to stderr, and its exit status."""
