@@ -3,8 +3,18 @@
 
 from __future__ import annotations
 
-from treadle.cost.memory import kept_bytes, stack_bytes
-from treadle.cost.registers import fma_cycles
+from collections.abc import Callable
+
+from treadle.cost.memory import kept_bytes, level_cycles, stack_bytes
+from treadle.cost.registers import (
+    Tile,
+    cycles_with_bodies,
+    fma_cycles,
+    load_cycles,
+    parts_of,
+    tile_cycles,
+    tile_load_cycles,
+)
 from treadle.target.base import Target
 
 _ON_STACK = ("scores", "powers", "queries", "values")
@@ -44,6 +54,51 @@ def block_vectors(keys: int, lanes: int, itemsize: int, target: Target) -> int:
     inner, outer = target.l1_bytes // (2 * row), kept_bytes(target, 2) // (2 * row)
     most = min(outer, most_scores(itemsize, target) // (keys * lanes), BLOCK_VECTORS)
     return max(0, min(most, max(2, inner)))
+
+
+def scores_cycles(keys: int, vectors: int, tile: Tile, target: Target) -> tuple[float, float]:
+    """Return what a step of all tiles of scores takes, of so many keys by vectors of rows.
+
+    Then what the largest of them reads from the first cache, by multiply-add, where two take the
+    same.
+    """
+    reads = tile_load_cycles(tile.rows, tile.vectors, target) / (tile.rows * tile.vectors)
+    return _tiles_cycles(keys, vectors, tile, lambda *_: 0.0, target), reads
+
+
+def values_cycles(
+    rows: int, vectors: int, tile: Tile, keys: int, itemsize: int, target: Target
+) -> tuple[float, float]:
+    """Return what a key takes in the products of a block with its values, in vectors of columns.
+
+    A tile reads the values of all keys again, a few columns of each: whole lines, which come from
+    level 2 where those of `keys` and the weights of the block do not lie in level 1 together. Then
+    what the largest tile reads, where two take the same.
+    """
+
+    def read(high: int, wide: int) -> float:
+        line = target.machine.line_bytes
+        lines = -(-wide * target.vector_bytes // line) * line
+        near = tile_load_cycles(high, wide, target)
+        if keys * (lines + rows * itemsize) <= target.l1_bytes:
+            return near
+        return near - load_cycles(wide, target) + level_cycles(lines, 2, target)
+
+    reads = read(tile.rows, tile.vectors) / (tile.rows * tile.vectors)
+    return _tiles_cycles(rows, vectors, tile, read, target), reads
+
+
+def _tiles_cycles(
+    rows: int, vectors: int, tile: Tile, read: Callable[[int, int], float], target: Target
+) -> float:
+    """Return the cycles of a step of all tiles, none less than `read`; each kind has code."""
+    kinds = [
+        (high, wide, down * across)
+        for high, down in parts_of(rows, tile.rows)
+        for wide, across in parts_of(vectors, tile.vectors)
+    ]
+    cycles = sum(max(tile_cycles(h, w, target), read(h, w)) * n for h, w, n in kinds)
+    return round(cycles_with_bodies(cycles, len(kinds)), 6)
 
 
 def attention_cycles(products: float, lanes: int, target: Target) -> float:

@@ -187,6 +187,18 @@ def rows_side_by_side(row_bytes: int, target: Target) -> int:
     return max(1, 2 * ways // 3) * places
 
 
+def leave_level2(rows: int, row_bytes: int, size: int, target: Target) -> bool:
+    """True where `size` bytes of each of `rows` rows `row_bytes` apart do not stay in level 2.
+
+    Lines at the same place of a page share sets, and such rows begin at few places.
+    """
+    line, page = target.machine.line_bytes, target.machine.page_bytes
+    lines = -(-size // line)
+    places = page // max(line, gcd(row_bytes, page))
+    share = min(1.0, places * lines * line / page)
+    return rows * lines * line > share * target.l2_bytes
+
+
 def outlast_products(size: float, rows: int, target: Target) -> bool:
     """Return whether `size` bytes of weights take longer to read than to multiply by `rows` rows.
 

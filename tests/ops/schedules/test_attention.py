@@ -112,6 +112,41 @@ def test_sums_of_the_largest_tiles_of_scores_stay_in_registers(machine: str) -> 
             assert int(rows) * vectors + vectors < target.vector_registers
 
 
+def _side_by_side(heads: int, rows: int, depth: int, columns: int) -> Function:
+    """Return attention of queries, keys and values that lie side by side for each head."""
+    each = 2 * depth + columns
+    x = Var("x", TensorType((rows, heads * each), "float32"))
+    split = transpose(reshape(x, shape=(rows, heads, each)), perm=(1, 0, 2))
+    spans = ((0, depth), (depth, 2 * depth), (2 * depth, each))
+    q, k, v = (slice_(split, begin=(a,), end=(b,), axes=(2,)) for a, b in spans)
+    scores = matmul(q, transpose(k, perm=(0, 2, 1)))
+    weights = softmax(scores, axis=2)
+    return Function((x,), matmul(weights, v), "attention")
+
+
+def test_keys_are_gathered_where_level_2_does_not_hold_them_as_they_lie() -> None:
+    """Rows of 784 positions are 3 kB apart: they begin at four places of a page."""
+    zen3 = parse_target("llvm -mtriple=x86_64-linux-gnu -mcpu=znver3 -num-cores=2")
+    gathered = _fused(_side_by_side(6, 784, 32, 64), zen3)
+    assert re.search(r"float32\[1, 784, 32\] = alloc\(local\)", gathered.loop_text())
+    left = _fused(_side_by_side(6, 128, 32, 64), zen3)
+    assert not re.search(r"float32\[1, 128, 32\] = alloc", left.loop_text())
+    chosen = [{n.name: n.value for n in kernel.knobs}["gather_keys"] for kernel in (gathered, left)]
+    assert chosen == [True, False]
+
+
+@pytest.mark.parametrize("rows", [40, 37])
+def test_gathered_keys_make_the_same_scores(rows: int) -> None:
+    function = _side_by_side(9, rows, 12, 20)
+    data = np.random.default_rng(0).standard_normal((rows, 9 * 44)).astype("f4")
+    (expected,) = interpret(function, {"x": data})
+    kernel = Kernel(_fused(function, native()).function, native(), Config.of({"gather_keys": True}))
+    assert re.search(rf"float32\[1, {rows}, 12\] = alloc\(local\)", kernel.loop_text())
+    found = np.zeros_like(expected)
+    run(kernel.lowered, [data, found], env=pool_of(2, []))
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
 def _causal(heads: int, rows: int, keys: int, width: int) -> Function:
     """Return attention in which a row sees the keys up to its own, counted from the last."""
     sizes = {"q": rows, "k": keys, "v": keys}

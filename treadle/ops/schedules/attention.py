@@ -21,14 +21,13 @@ from treadle.cost.attention import (
     attention_cycles,
     block_vectors,
     most_scores,
+    scores_cycles,
+    values_cycles,
 )
 from treadle.cost.forks import HEADS_PER_CORE, is_worth_forking
-from treadle.cost.memory import rows_side_by_side, stack_bytes
+from treadle.cost.memory import leave_level2, rows_side_by_side, stack_bytes
 from treadle.cost.registers import (
     Tile,
-    tile_load_cycles,
-    tile_set_cycles,
-    uneven_cycles,
     vectors_in_flight,
 )
 from treadle.expr.affine import decompose
@@ -102,23 +101,37 @@ def schedule_attention(group: Group, target: Target, knobs: Knobs) -> None:
     parts = parts_of(group)
     inline_others(group, parts)
     axes = None if parts is None else result_axes(parts)
-    most = 0 if parts is None or axes is None else _vectors_of(group, parts, axes, target)
-    if parts is not None and axes is not None and _has_one_row(group, parts, axes, target):
-        _schedule_one_row(parts, axes, lanes_of(parts.product, target), target, knobs)
-        return
-    if parts is None or axes is None or not most:
-        for stage in live_stages(group.schedule):
-            schedule_stage(group.schedule, stage, target, knobs)
-        return
+    if parts is not None and axes is not None:
+        if _has_one_row(group, parts, axes, target):
+            _schedule_one_row(parts, axes, lanes_of(parts.product, target), target, knobs)
+            return
+        if most := _vectors_of(group, parts, axes, target):
+            _schedule_blocks(group, parts, axes, most, target, knobs)
+            return
+    if parts is not None and parts.keys is not None:
+        parts.keys.compute_inline()
+    for stage in live_stages(group.schedule):
+        schedule_stage(group.schedule, stage, target, knobs)
+
+
+def _schedule_blocks(
+    group: Group,
+    parts: AttentionParts,
+    axes: ResultAxes,
+    most: int,
+    target: Target,
+    knobs: Knobs,
+) -> None:
+    """Compute blocks of at most so many vectors of rows."""
     lanes = lanes_of(parts.product, target)
-    is_open = _is_dynamic(parts)
     vectors = knobs.option("block", most, range(1, most))
     nest = _place_result(group, parts, axes, vectors, target, knobs)
     _place_softmax(parts, nest, lanes, knobs)
-    keys_of_tile = _place_scores(parts, nest, vectors, lanes, target, knobs)
-    if is_open:
+    trims = group.attrs.ahead >= 0 and not _is_dynamic(parts)
+    keys_of_tile = _place_scores(parts, nest, vectors, lanes, target, knobs, only_even=trims)
+    if _is_dynamic(parts):
         _round_up(parts)
-    elif group.attrs.ahead >= 0 and knobs.flag("trim", default=True):
+    elif trims and knobs.flag("trim", default=True):
         _trim(parts, group.attrs.ahead, lcm(keys_of_tile, CHAINS))
 
 
@@ -163,8 +176,9 @@ def _schedule_one_row(
         is_long = len(compute_of(stage).axis) == len(compute_of(parts.product).axis)
         if is_long:
             _along(stage, lanes)
-    if parts.values is not None:
-        parts.values.compute_inline()
+    for moved in (parts.keys, parts.values):
+        if moved is not None:
+            moved.compute_inline()
     if parts.queries is not None and parts.sums is not None:
         parts.queries.compute_at(result, axes.rows)
         _along(parts.queries, lanes)
@@ -266,7 +280,12 @@ def _place_result(
     result, is_open, lanes = parts.result, _is_dynamic(parts), lanes_of(parts.product, target)
     most_keys = _range(compute_of(parts.product).reduce_axis[0], group).hi or 0
     columns = -(-known(axes.columns) // lanes) or 1
-    tile = _even_tile("tile", vectors * lanes, columns, target, knobs, only=is_open)
+    rows, itemsize = vectors * lanes, itemsize_of(parts.product)
+
+    def cost(tile: Tile) -> tuple[float, float]:
+        return values_cycles(rows, columns, tile, most_keys, itemsize, target)
+
+    tile = knobs.pick("tile", _tiles(rows, columns, target, only_even=is_open), cost=cost)
     block, inside = result.split(axes.rows, factor=vectors * lanes)
     strip, within = result.split(axes.columns, factor=tile.vectors * lanes)
     step, row = result.split(inside, factor=tile.rows, tail="guard" if is_open else "cut")
@@ -313,33 +332,15 @@ def _values_of_all_heads(values: Stage, lanes: int, target: Target, knobs: Knobs
         values.compute_inline()
 
 
-def _even_tile(
-    name: str,
-    rows: int,
-    vectors: int,
-    target: Target,
-    knobs: Knobs,
-    *,
-    only: bool = False,
-    row_bytes: int = 0,
-) -> Tile:
-    """Return the tile of knob `name`; one whose rows do not divide `rows` costs more.
+def _tiles(rows: int, vectors: int, target: Target, *, only_even: bool) -> list[Tile]:
+    """Return the tiles that fit the registers, those whose rows divide all of them first.
 
-    `only` tiles that divide them, where it is said. Rows `row_bytes` apart (0: side by side) must
-    not evict each other from the first cache.
+    `only_even`: no others, as where the number of rows is dynamic.
     """
-    most = rows_side_by_side(row_bytes, target) if row_bytes else rows
-    fitting = [t for t in tiles_in_registers(rows, vectors, target) if t.rows <= most]
-    even = [t for t in _whole_tiles(vectors, target) if rows % t.rows == 0 and t.rows <= most]
-
-    def cost(tile: Tile) -> tuple[float, float]:
-        """Ties go to tiles that read less from the first cache."""
-        cycles = round(tile_set_cycles(rows, vectors, tile, 1, target), 6)
-        reads = tile_load_cycles(tile.rows, tile.vectors, target) / (tile.rows * tile.vectors)
-        return cycles if tile in even else uneven_cycles(cycles), reads
-
-    rest = [t for t in fitting if t not in even]
-    return knobs.pick(name, even if only else (*even, *rest), cost=cost)
+    even = [t for t in _whole_tiles(vectors, target) if rows % t.rows == 0]
+    if only_even:
+        return even
+    return [*even, *(t for t in tiles_in_registers(rows, vectors, target) if t not in even)]
 
 
 def _whole_tiles(vectors: int, target: Target) -> list[Tile]:
@@ -385,11 +386,18 @@ def _place_softmax(parts: AttentionParts, nest: _Nest, lanes: int, knobs: Knobs)
 
 
 def _place_scores(
-    parts: AttentionParts, nest: _Nest, vectors: int, lanes: int, target: Target, knobs: Knobs
+    parts: AttentionParts,
+    nest: _Nest,
+    vectors: int,
+    lanes: int,
+    target: Target,
+    knobs: Knobs,
+    *,
+    only_even: bool,
 ) -> int:
     """Compute the scores of a block a register tile at a time; pack its queries before.
 
-    Return how many keys a tile has.
+    Return how many keys a tile has. `only_even`: no tile that leaves a rest of the keys.
     """
     if parts.scores is None:
         return 1
@@ -401,8 +409,12 @@ def _place_scores(
         return 1
     is_open = _is_dynamic(parts)
     count = known(key) or DYNAMIC_KEYS
-    apart = _key_bytes(parts.sums)
-    tile = _even_tile("score_tile", count, vectors, target, knobs, only=is_open, row_bytes=apart)
+    _place_keys(parts, nest, lanes, target, knobs)
+    apart = _gap_bytes(parts.sums, compute_of(parts.sums).axis[-2])
+    most = rows_side_by_side(apart, target) if apart else count
+    tiles = _tiles(count, vectors, target, only_even=only_even or is_open)
+    tiles = [t for t in tiles if t.rows <= most]
+    tile = knobs.pick("score_tile", tiles, cost=lambda t: scores_cycles(count, vectors, t, target))
     step, inner = scores.split(key, factor=tile.rows, tail="guard" if is_open else "cut")
     strip, within = scores.split(row, factor=tile.vectors * lanes)
     vector, lane = scores.split(within, factor=lanes)
@@ -438,18 +450,41 @@ def _trim(parts: AttentionParts, ahead: int, multiple: int) -> None:
         stage.trim(along_keys, row, ahead, multiple, keys // known(along_keys))
 
 
-def _key_bytes(sums: Stage) -> int:
-    """Return how far apart neighbouring keys lie in memory; 0 where that is not known."""
-    key = compute_of(sums).axis[-2]
-    for body in inline_bodies(sums.schedule)[id(sums)]:
+def _place_keys(
+    parts: AttentionParts, nest: _Nest, lanes: int, target: Target, knobs: Knobs
+) -> None:
+    """Gather the keys of a head once, where they lie so that its next block would wait for them."""
+    keys = parts.keys
+    if keys is None:
+        return
+    key, depth = compute_of(keys).axis[-2:]
+    count, row_bytes = known(key), known(depth) * itemsize_of(keys)
+    moved = [x for x in (keys, parts.values) if x is not None]
+    size = sum(count * known(compute_of(x).axis[-1]) * itemsize_of(x) for x in moved)
+    apart = _gap_bytes(keys, key)
+    if nest.head is not None and 0 < size <= stack_bytes(target) and apart > row_bytes:
+        leave = leave_level2(count, apart, row_bytes, target)
+        if knobs.flag("gather_keys", default=leave):
+            keys.compute_at(nest.result, nest.head)
+            _pack(keys, lanes)
+            return
+    keys.compute_inline()
+
+
+def _gap_bytes(stage: Stage, axis: IterVar) -> int:
+    """Return how far apart in memory what a stage reads for neighbours along an axis lies.
+
+    0 where that is not known.
+    """
+    for body in inline_bodies(stage.schedule)[id(stage)]:
         for n in loads(body):
             if not isinstance(n.source, Tensor):
                 continue
-            steps = [decompose(i).terms.get(key, 0) for i in n.indices]
+            steps = [decompose(i).terms.get(axis, 0) for i in n.indices]
             if any(steps):
-                axis = next(k for k, step in enumerate(steps) if step)
-                gap = prod(int_value(d) or 0 for d in n.source.shape[axis + 1 :])
-                return abs(steps[axis]) * gap * itemsize_of(sums)
+                place = next(k for k, step in enumerate(steps) if step)
+                gap = prod(int_value(d) or 0 for d in n.source.shape[place + 1 :])
+                return abs(steps[place]) * gap * itemsize_of(stage)
     return 0
 
 

@@ -17,8 +17,8 @@ from treadle.te.stage import Stage
 class AttentionParts:
     """The stages of a group by what they do; `sums` and what packs are None where they are not.
 
-    `scores` are the scores as the softmax reads them, `sums` their sums of products, `queries` and
-    `values` the operands whose elements are moved before they are read.
+    `scores` are the scores as the softmax reads them, `sums` their sums of products, `keys`,
+    `queries` and `values` the operands whose elements are moved before they are read.
     """
 
     result: Stage
@@ -26,6 +26,7 @@ class AttentionParts:
     softmax: tuple[Stage, ...]
     scores: Stage | None
     sums: Stage | None
+    keys: Stage | None
     queries: Stage | None
     values: Stage | None
 
@@ -49,10 +50,15 @@ def parts_of(group: Group) -> AttentionParts | None:
         if sums is scores:
             sums = s[s.cache_write(scores.op.outputs[0], "local")]
     values = _computed(s[compute_of(s[weighted]).input_tensors[-1]])
-    queries = None if sums is None else _computed(s[compute_of(sums).input_tensors[-1]])
-    if queries is values:  # of an attention of something to itself: once per head is enough
-        queries = None
-    return AttentionParts(s[group.outputs[0]], s[weighted], softmax, scores, sums, queries, values)
+    keys = queries = None
+    if sums is not None:
+        operands = [_computed(s[x]) for x in compute_of(sums).input_tensors]
+        # What is read as values, too, is moved with them: once per head is enough.
+        keys, queries = (x if x is not values else None for x in (operands[0], operands[-1]))
+        if keys is queries:
+            keys = None
+    result = s[group.outputs[0]]
+    return AttentionParts(result, s[weighted], softmax, scores, sums, keys, queries, values)
 
 
 def _computed(stage: Stage) -> Stage | None:
@@ -76,7 +82,9 @@ def _accumulators_below(scores: Stage) -> Stage | None:
 
 def inline_others(group: Group, parts: AttentionParts | None) -> None:
     """Inline what is neither a step of the softmax nor kept as a block."""
-    kept = () if parts is None else (*parts.softmax, parts.scores, parts.queries, parts.values)
+    kept: tuple[Stage | None, ...] = ()
+    if parts is not None:
+        kept = (*parts.softmax, parts.scores, parts.keys, parts.queries, parts.values)
     for stage in group.schedule.stages:
         if not isinstance(stage.op, ComputeOp) or stage.is_output or is_step(stage):
             continue

@@ -75,7 +75,7 @@ def elements_of(group: Group) -> Elements | None:
     axes = result_axes(parts)
     if axes is None:
         return None
-    for stage in (parts.queries, parts.values):
+    for stage in (parts.keys, parts.queries, parts.values):
         if stage is not None and stage.attach.kind == "root" and not stage.is_output:
             stage.compute_inline()
     return _Reader(parts).read(axes.heads, axes.rows, axes.columns)
