@@ -89,6 +89,14 @@ multiply their code."""
 BANDS = 4096
 """Sizes of a band of rows that are compared, whatever the image."""
 
+PANEL_GROUPS = (1, 2, 4, 8)
+"""Panels of weights that meet a band's data before the next: with more of them the data is read
+less often, but their sums take more of level 2, and there are fewer tasks."""
+
+PLACES_OF_BLOCK = 32
+"""Results of a plane that a block of a reduction adds to at least, where it is cut: a tile of them
+reads the block's weights from far, the others find them in level 1."""
+
 BLOCK_SIZES = 4
 """How many times smaller than the largest that fits a cache the blocks of rows may be that are
 compared: smaller ones would read weights more often than they need."""

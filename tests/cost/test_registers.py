@@ -45,12 +45,16 @@ def test_a_small_tile_waits_for_its_sums() -> None:
 
 
 def test_a_thin_tile_is_bound_by_loads() -> None:
-    """Broadcast values are loaded one by one, whatever the vectors are; vectors are as wide."""
+    """Broadcast values are loaded one by one, whatever the vectors are; vectors are as wide.
+
+    Of the loads that a core can do, a tile gets 85 in 100.
+    """
     slow = changed(AVX512, loads_per_cycle=1)
-    assert tile_cycles(14, 1, slow) == 15 + 1
+    assert tile_cycles(14, 1, slow) == pytest.approx(15 / 0.85 + 1)
     halves = changed(AVX512, load_bits=256)
-    assert tile_cycles(14, 1, halves) == 14 / 2 + 1 + 1
-    assert tile_cycles(14, 1, changed(AVX512, iteration_cycles=2.5)) == 7.5 + 2.5
+    assert tile_cycles(14, 1, halves) == pytest.approx((14 / 2 + 1) / 0.85 + 1)
+    late = changed(AVX512, iteration_cycles=2.5)
+    assert tile_cycles(14, 1, late) == pytest.approx(7.5 / 0.85 + 2.5)
 
 
 def test_steps_that_are_written_out_share_an_iteration() -> None:

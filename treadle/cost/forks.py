@@ -26,6 +26,8 @@ HEADS_PER_CORE = 3
 """Heads of an attention: blocks of rows of one head read its keys and values again."""
 CHANNELS_PER_CORE = 4
 """Channels of pooling: single rows would divide to find their place."""
+PANELS_PER_CORE = 4
+"""Groups of output channels of a convolution: panels of a group read the same data."""
 ROWS_PER_CORE = 4
 """Rows of a chain of reductions: other schedules share a row among the cores."""
 VECTOR_ROWS_PER_CORE = 16

@@ -175,6 +175,19 @@ def step_read_cycles(reduction: int, rows: int, vectors: int, target: Target) ->
     return near - load_cycles(vectors, target) + level_cycles(bytes_of_step, 2, target)
 
 
+def waits_for_panel(reduction: int, rows: int, vectors: int, target: Target) -> bool:
+    """True where a tile multiplies faster than its weights come from beyond level 1.
+
+    They are a panel of `reduction` times `vectors`.
+    """
+    size = vectors * target.vector_bytes
+    if reduction * size <= filled_bytes(target, 1):
+        return False
+    level = 2 if reduction * size <= kept_bytes(target, 2) else 3
+    values = tile_load_cycles(rows, 0, target)
+    return values + level_cycles(size, level, target) > fma_cycles(rows * vectors, target)
+
+
 def rows_side_by_side(row_bytes: int, target: Target) -> int:
     """Return how many rows `row_bytes` apart can be read together without evicting each other.
 

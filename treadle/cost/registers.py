@@ -21,6 +21,9 @@ its own, and its loops are not those of the tile."""
 _BODY_SHARE = 0.02
 """What one more body of code counts as, in the whole time: of two choices that take about as long,
 the one with fewer kinds of remainders is shorter, to compile and in the cache of instructions."""
+_LOADED = 0.85
+"""The share of the loads that a core can do in a cycle that a tile gets: lines that arrive in the
+first cache, and loads that are repeated, take the rest."""
 _FUNCTION_REGISTERS = 6
 """Registers of a transcendental function: argument, parts of it, the polynomial, a coefficient."""
 
@@ -104,7 +107,7 @@ def tile_cycles(
     """
     machine, sums = target.machine, rows * vectors
     compute = max(fma_cycles(sums, target), machine.fma_latency if sums else 0)
-    loads = tile_load_cycles(rows, vectors * loaded, target)
+    loads = tile_load_cycles(rows, vectors * loaded, target) / _LOADED
     return max(compute, loads) + machine.iteration_cycles / written_out
 
 

@@ -29,6 +29,7 @@ from treadle.expr.traversal import walk
 from treadle.graph.operator import Group
 from treadle.limits import DEPTHWISE_WIDTH, REMAINDER_WIDTH
 from treadle.ops.schedules.conv_bands import rows_per_band
+from treadle.ops.schedules.conv_reduction import may_cut, pick_blocks, run_blocks
 from treadle.ops.schedules.default import schedule_operands
 from treadle.ops.schedules.depthwise_tiles import depthwise_tile
 from treadle.ops.schedules.stages import (
@@ -74,10 +75,22 @@ def schedule_conv2d_nchwc(group: Group, target: Target, knobs: Knobs) -> None:
     groups = group.attrs.groups  # channels of two groups read nothing in common
     taps = _taps(total, group.attrs)
     unused = getattr(group.attrs, "unused", 0)
+    size = (_inside(result, oh), _inside(result, ow))
+    window = prod(known(a) for a in compute_of(total).reduce_axis[1:-1])
+    cuts = not unused and may_cut(prod(size), window, groups)
+    reduction = 0 if cuts else _steps(total, unused)
     tile = image_tile(
-        (_inside(result, oh), _inside(result, ow)), known(oc) // groups, target, registers, knobs,
-        whole=groups > 1, taps=taps, reduction=_steps(total, unused),
+        size, known(oc) // groups, target, registers, knobs,
+        whole=groups > 1, taps=taps, reduction=reduction,
     )  # fmt: skip
+    data = next(t for t in total.op.input_tensors if t is not _weights_of(total))
+    blocks = pick_blocks(total, data, tile, registers, target, knobs) if cuts else None
+    if blocks is not None:
+        axes = (n, oc, *deep, oh, ow, ocb)
+        part = run_blocks(total, result, axes, tile, blocks, target, knobs)
+        if taps is not None:
+            _skip_zeros(part, taps)
+        return
     oc_outer, oc_inner = result.split(oc, factor=tile.vectors)
     oh_outer, oh_inner = result.split(oh, factor=tile.high)
     ow_outer, ow_inner = result.split(ow, factor=tile.wide)

@@ -27,6 +27,7 @@ from treadle.cost.registers import (
 )
 from treadle.cost.unknown import MATRIX_EXTENT
 from treadle.ops.schedules.conv import image_tile
+from treadle.ops.schedules.conv_reduction import may_cut
 from treadle.ops.schedules.depthwise_tiles import depthwise_tile
 from treadle.ops.schedules.matmul import joint_rows, matmul_tile
 from treadle.ops.schedules.plain_conv import ConvTile, conv_tile, conv_tile_cycles
@@ -67,11 +68,12 @@ def conv2d_nchwc_cycles(shape: BlockedConvShape, target: Target) -> float:
     """
     registers = max(1, shape.block // target.lanes(shape.dtype_bits))
     reduction = shape.inputs * shape.positions
+    cuts = may_cut(shape.height * shape.width, shape.positions, shape.groups)
     tile = image_tile(
         (shape.height, shape.width), shape.vectors, target, registers, Knobs(),
-        whole=shape.groups > 1, taps=shape.taps, reduction=reduction,
+        whole=shape.groups > 1, taps=shape.taps, reduction=0 if cuts else reduction,
     )  # fmt: skip
-    wait = weight_cycles(reduction, tile.vectors * registers, target)
+    wait = 0.0 if cuts else weight_cycles(reduction, tile.vectors * registers, target)
     image = (shape.height, shape.width, shape.vectors)
     row_bytes = shape.block * shape.dtype_bits // 8
     written_out = steps_written_out(shape.inner, row_bytes, tile.vectors * registers, target)
