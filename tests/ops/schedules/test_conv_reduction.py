@@ -28,9 +28,10 @@ def knobs_of(kernel: Kernel) -> dict[str, object]:
     return {knob.name: knob.value for knob in kernel.knobs}
 
 
-def test_a_panel_that_level_1_holds_is_not_cut() -> None:
+def test_what_is_cut() -> None:
     assert "reduction_block" not in knobs_of(made(32, 14, 3, 1))
     assert "reduction_block" not in knobs_of(made(1024, 14, 1, 1))  # values are read once
+    assert knobs_of(made(2048, 7, 1, 1))["reduction_block"]  # of more than level 2 keeps
     assert "reduction_block" not in knobs_of(made(512, 2, 3, 2))  # few results
 
 

@@ -76,8 +76,8 @@ def schedule_conv2d_nchwc(group: Group, target: Target, knobs: Knobs) -> None:
     taps = _taps(total, group.attrs)
     unused = getattr(group.attrs, "unused", 0)
     size = (_inside(result, oh), _inside(result, ow))
-    window = prod(known(a) for a in compute_of(total).reduce_axis[1:-1])
-    cuts = not unused and may_cut(prod(size), window, groups)
+    ic, *window, icb = map(known, compute_of(total).reduce_axis)
+    cuts = not unused and may_cut(prod(size), ic * icb, prod(window), groups, target)
     reduction = 0 if cuts else _steps(total, unused)
     tile = image_tile(
         size, known(oc) // groups, target, registers, knobs,

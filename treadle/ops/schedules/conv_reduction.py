@@ -67,12 +67,15 @@ class _Sizes:
     deep_taps: int
 
 
-def may_cut(places: int, taps: int, groups: int) -> bool:
+def may_cut(places: int, inputs: int, taps: int, groups: int, target: Target) -> bool:
     """True where the reduction of a convolution of so many results in a plane can be cut.
 
-    Windows of one place read each value once, in an order that machines foresee.
+    Windows of one place read each value once, in an order that machines foresee: theirs is not
+    unless a line of weights for each of the `inputs` takes a quarter of what level 2 keeps.
     """
-    return groups == 1 and taps > 1 and places >= PLACES_OF_BLOCK
+    line = target.machine.line_bytes
+    is_long = taps > 1 or 4 * inputs * line > kept_bytes(target, 2)
+    return groups == 1 and is_long and places >= PLACES_OF_BLOCK
 
 
 def _sizes_of(total: Stage, data: Tensor) -> _Sizes | None:
@@ -106,12 +109,12 @@ def pick_blocks(
 ) -> ReductionBlocks | None:
     """Return knobs "reduction_block", "band" and "panels"; None where the reduction is not cut.
 
-    It can be where a panel of the weights passes level 1, and is where the tiles would wait for it.
-    A block of weights fits level 1, if that of one block of channels does; a band's data and sums
-    fit level 2.
+    One that `may_cut` allows can be where a panel of the weights passes level 1, and is where the
+    tiles would wait for it. A block of weights fits level 1, if that of one block of channels does;
+    a band's data and sums fit level 2.
     """
     found = _sizes_of(total, data)
-    if found is None or not may_cut(found.rows * found.columns, found.taps, 1):
+    if found is None:
         return None
     step_bytes = tile.vectors * found.block * itemsize_of(total)
     steps = found.channels * found.taps * found.inner

@@ -68,7 +68,8 @@ def conv2d_nchwc_cycles(shape: BlockedConvShape, target: Target) -> float:
     """
     registers = max(1, shape.block // target.lanes(shape.dtype_bits))
     reduction = shape.inputs * shape.positions
-    cuts = may_cut(shape.height * shape.width, shape.positions, shape.groups)
+    places = shape.height * shape.width
+    cuts = may_cut(places, shape.inputs, shape.positions, shape.groups, target)
     tile = image_tile(
         (shape.height, shape.width), shape.vectors, target, registers, Knobs(),
         whole=shape.groups > 1, taps=shape.taps, reduction=0 if cuts else reduction,
