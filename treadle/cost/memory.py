@@ -175,16 +175,19 @@ def step_read_cycles(reduction: int, rows: int, vectors: int, target: Target) ->
     return near - load_cycles(vectors, target) + level_cycles(bytes_of_step, 2, target)
 
 
-def waits_for_panel(reduction: int, rows: int, vectors: int, target: Target) -> bool:
+def waits_for_panel(
+    reduction: int, rows: int, vectors: int, target: Target, *, in_runs: bool = False
+) -> bool:
     """True where a tile multiplies faster than its weights come from beyond level 1.
 
-    They are a panel of `reduction` times `vectors`.
+    They are a panel of `reduction` times `vectors`. Values that are read `in_runs` are there when
+    they are wanted; others take loads in addition.
     """
     size = vectors * target.vector_bytes
     if reduction * size <= filled_bytes(target, 1):
         return False
     level = 2 if reduction * size <= kept_bytes(target, 2) else 3
-    values = tile_load_cycles(rows, 0, target)
+    values = 0.0 if in_runs else tile_load_cycles(rows, 0, target)
     return values + level_cycles(size, level, target) > fma_cycles(rows * vectors, target)
 
 

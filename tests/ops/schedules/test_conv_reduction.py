@@ -30,7 +30,7 @@ def knobs_of(kernel: Kernel) -> dict[str, object]:
 
 def test_what_is_cut() -> None:
     assert "reduction_block" not in knobs_of(made(32, 14, 3, 1))
-    assert "reduction_block" not in knobs_of(made(1024, 14, 1, 1))  # values are read once
+    assert "reduction_block" not in knobs_of(made(512, 14, 1, 1))  # values are read once
     assert knobs_of(made(2048, 7, 1, 1))["reduction_block"]  # of more than level 2 keeps
     assert "reduction_block" not in knobs_of(made(512, 2, 3, 2))  # few results
 
@@ -61,6 +61,8 @@ def test_a_tile_waits_for_weights_that_come_more_slowly_than_it_multiplies() -> 
     """12 multiply-adds take 6 cycles; 6 values take 3, two vectors from level 2 take 5.3."""
     assert waits_for_panel(4608, 6, 2, ZEN3)
     assert not waits_for_panel(64, 6, 2, ZEN3)  # level 1 holds all
+    assert not waits_for_panel(4608, 6, 2, ZEN3, in_runs=True)
+    assert waits_for_panel(4608, 4, 3, ZEN3, in_runs=True)  # 8 cycles of weights
     _, *levels = ZEN3.machine.caches
     first = ZEN3.machine.caches[0]
     fast = replace(

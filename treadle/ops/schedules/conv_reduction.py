@@ -74,7 +74,7 @@ def may_cut(places: int, inputs: int, taps: int, groups: int, target: Target) ->
     unless a line of weights for each of the `inputs` takes a quarter of what level 2 keeps.
     """
     line = target.machine.line_bytes
-    is_long = taps > 1 or 4 * inputs * line > kept_bytes(target, 2)
+    is_long = taps > 1 or 4 * inputs * line >= kept_bytes(target, 2)
     return groups == 1 and is_long and places >= PLACES_OF_BLOCK
 
 
@@ -125,7 +125,7 @@ def pick_blocks(
     fitting = [
         c for c in cuts if c * found.taps * found.inner * step_bytes <= filled_bytes(target, 1)
     ]
-    waits = waits_for_panel(steps, positions, held, target)
+    waits = waits_for_panel(steps, positions, held, target, in_runs=found.taps == 1)
     default = max(fitting, default=min(cuts, default=0)) if waits else 0
     channels = knobs.option("reduction_block", default, (0, *cuts))
     if not channels:
@@ -141,24 +141,31 @@ def _bands(
     target: Target,
     knobs: Knobs,
 ) -> ReductionBlocks:
-    """Return as many rows as level 2 holds the data and sums of; as many panels as leave tasks."""
+    """Return as many rows as level 2 holds the data and sums of; as many panels as leave tasks.
+
+    Where level 2 holds the data of all channels, the next panel finds it there in any case; that of
+    windows of one place is fetched ahead by the machine.
+    """
     rows = -(-found.rows // tile.high)
 
+    def read(band: int) -> int:
+        """The bytes of a block of channels that the windows of a band read."""
+        high = (band * tile.high - 1) * found.step + found.high_taps
+        return found.deep_taps * high * found.data
+
     def fits(band: int, panels: int) -> bool:
-        high = band * tile.high
-        read = (high - 1) * found.step + found.high_taps
-        data = channels * found.deep_taps * read * found.data
-        sums = panels * step_bytes * high * found.columns
-        return data + sums <= kept_bytes(target, 2)
+        sums = panels * step_bytes * band * tile.high * found.columns
+        return channels * read(band) + sums <= kept_bytes(target, 2)
 
     bands = dict.fromkeys(-(-rows // k) for k in range(1, rows + 1))
     most = next((b for b in bands if fits(b, 1)), 1)
     band = knobs.option("band", most, bands)
     groups = -(-found.outputs // tile.vectors)
     tasks = found.planes * -(-rows // band) * groups
+    stays = found.taps == 1 or found.channels * read(band) <= kept_bytes(target, 2)
     many = [
         p for p in PANEL_GROUPS
-        if fits(band, p) and tasks >= p * PANELS_PER_CORE * target.cores
+        if not stays and fits(band, p) and tasks >= p * PANELS_PER_CORE * target.cores
     ]  # fmt: skip
     return ReductionBlocks(
         channels, band, knobs.option("panels", max(many, default=1), PANEL_GROUPS)
