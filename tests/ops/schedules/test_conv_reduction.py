@@ -57,6 +57,14 @@ def test_weights_of_a_block_fit_level_1_and_its_data_and_sums_level_2(
     assert kernel.loop_text().count("parallel(") == 1
 
 
+def test_rows_whose_data_level_2_does_not_hold_are_not_cut() -> None:
+    """Of 20,000 columns, three rows of a block of channels take 2 MB."""
+    shapes = (1, 64, 5, 20002, 8), (64, 64, 3, 3, 8, 8)
+    wide = kernel_of(ZEN3, "conv2d_nchwc", *shapes)
+    assert knobs_of(wide)["reduction_block"] == 0
+    assert knobs_of(made(512, 16, 3, 1))["reduction_block"]
+
+
 def test_a_tile_waits_for_weights_that_come_more_slowly_than_it_multiplies() -> None:
     """12 multiply-adds take 6 cycles; 6 values take 3, two vectors from level 2 take 5.3."""
     assert waits_for_panel(4608, 6, 2, ZEN3)

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from math import prod
 
 from treadle.cost.forks import PANELS_PER_CORE
-from treadle.cost.memory import filled_bytes, kept_bytes, waits_for_panel
+from treadle.cost.memory import filled_bytes, kept_bytes, local_bytes, waits_for_panel
 from treadle.cost.registers import WindowTile
 from treadle.expr.nodes import int_value
-from treadle.limits import PANEL_GROUPS, PLACES_OF_BLOCK
+from treadle.limits import BANDS, PANEL_GROUPS, PLACES_OF_BLOCK
 from treadle.ops.schedules.stages import (
     compute_of,
     is_long,
@@ -50,7 +50,7 @@ class ReductionBlocks:
 class _Sizes:
     """A convolution's extents: blocks of input channels, taps of the window, planes, the image.
 
-    `data` is the bytes of a row of one block of input channels, `step` the rows between windows.
+    `row` is the bytes of a row of one block of input channels, `step` the rows between windows.
     """
 
     channels: int
@@ -62,9 +62,22 @@ class _Sizes:
     columns: int
     outputs: int
     block: int
-    data: int
+    row: int
     step: int
     deep_taps: int
+    itemsize: int
+
+    def data(self, band: int, tile: WindowTile) -> int:
+        """Return the bytes of a block of channels that a band of tile rows reads."""
+        high = (band * tile.high - 1) * self.step + self.high_taps
+        return self.deep_taps * high * self.row
+
+    def fits(self, channels: int, band: int, panels: int, tile: WindowTile, target: Target) -> bool:
+        """True where level 2 holds a band's data of a block and its sums, and the stack these."""
+        vectors = panels * tile.vectors * self.block * self.itemsize
+        sums = vectors * band * tile.high * self.columns
+        data = channels * self.data(band, tile)
+        return sums <= local_bytes(target) and data + sums <= kept_bytes(target, 2)
 
 
 def may_cut(places: int, inputs: int, taps: int, groups: int, target: Target) -> bool:
@@ -98,9 +111,10 @@ def _sizes_of(total: Stage, data: Tensor) -> _Sizes | None:
         columns=prod(map(known, deep[lead + 1 :])),
         outputs=known(oc),
         block=known(ocb),
-        data=prod(d or 0 for d in read[lead + 1 :]) * known(icb) * itemsize_of(total),
+        row=prod(d or 0 for d in read[lead + 1 :]) * known(icb) * itemsize_of(total),
         step=max(1, high // max(1, rows)),
         deep_taps=prod(map(known, window[:lead])),
+        itemsize=itemsize_of(total),
     )
 
 
@@ -127,19 +141,14 @@ def pick_blocks(
     ]
     waits = waits_for_panel(steps, positions, held, target, in_runs=found.taps == 1)
     default = max(fitting, default=min(cuts, default=0)) if waits else 0
+    if not found.fits(default, 1, 1, tile, target):
+        default = 0
     channels = knobs.option("reduction_block", default, (0, *cuts))
-    if not channels:
-        return None
-    return _bands(found, channels, tile, step_bytes, target, knobs)
+    return _bands(found, channels, tile, target, knobs) if channels else None
 
 
 def _bands(
-    found: _Sizes,
-    channels: int,
-    tile: WindowTile,
-    step_bytes: int,
-    target: Target,
-    knobs: Knobs,
+    found: _Sizes, channels: int, tile: WindowTile, target: Target, knobs: Knobs
 ) -> ReductionBlocks:
     """Return as many rows as level 2 holds the data and sums of; as many panels as leave tasks.
 
@@ -147,29 +156,20 @@ def _bands(
     windows of one place is fetched ahead by the machine.
     """
     rows = -(-found.rows // tile.high)
-
-    def read(band: int) -> int:
-        """The bytes of a block of channels that the windows of a band read."""
-        high = (band * tile.high - 1) * found.step + found.high_taps
-        return found.deep_taps * high * found.data
-
-    def fits(band: int, panels: int) -> bool:
-        sums = panels * step_bytes * band * tile.high * found.columns
-        return channels * read(band) + sums <= kept_bytes(target, 2)
-
-    bands = dict.fromkeys(-(-rows // k) for k in range(1, rows + 1))
-    most = next((b for b in bands if fits(b, 1)), 1)
+    bands = dict.fromkeys((*(-(-rows // k) for k in range(1, min(rows, BANDS))), 1))
+    most = next((b for b in bands if found.fits(channels, b, 1, tile, target)), 1)
     band = knobs.option("band", most, bands)
     groups = -(-found.outputs // tile.vectors)
     tasks = found.planes * -(-rows // band) * groups
-    stays = found.taps == 1 or found.channels * read(band) <= kept_bytes(target, 2)
+    stays = found.channels * found.data(band, tile) <= kept_bytes(target, 2)
     many = [
-        p for p in PANEL_GROUPS
-        if not stays and fits(band, p) and tasks >= p * PANELS_PER_CORE * target.cores
-    ]  # fmt: skip
-    return ReductionBlocks(
-        channels, band, knobs.option("panels", max(many, default=1), PANEL_GROUPS)
-    )
+        p
+        for p in PANEL_GROUPS
+        if found.fits(channels, band, p, tile, target)
+        and tasks >= p * PANELS_PER_CORE * target.cores
+    ]
+    most = 1 if stays or found.taps == 1 else max(many, default=1)
+    return ReductionBlocks(channels, band, knobs.option("panels", most, PANEL_GROUPS))
 
 
 def run_blocks(
