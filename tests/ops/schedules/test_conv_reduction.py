@@ -65,6 +65,21 @@ def test_rows_whose_data_level_2_does_not_hold_are_not_cut() -> None:
     assert knobs_of(made(512, 16, 3, 1))["reduction_block"]
 
 
+def test_many_cores_have_bands_of_fewer_rows_each() -> None:
+    """32 panels of all rows are enough for two cores, not for 64; 16 rows are shared out then."""
+    many = parse_target("llvm -mtriple=x86_64-linux-gnu -mcpu=znver3 -num-cores=64")
+    shapes = (1, 64, 33, 33, 8), (64, 64, 3, 3, 8, 8)
+    found = [
+        knobs_of(kernel_of(target, "conv2d_nchwc", *shapes, strides=(2, 2)))
+        for target in (ZEN3, many)
+    ]
+    assert all(knobs["reduction_block"] for knobs in found)
+    rows = [knobs["band"] for knobs in found]
+    assert isinstance(rows[0], int)
+    assert isinstance(rows[1], int)
+    assert rows[1] < rows[0]
+
+
 def test_a_tile_waits_for_weights_that_come_more_slowly_than_it_multiplies() -> None:
     """12 multiply-adds take 6 cycles; 6 values take 3, two vectors from level 2 take 5.3."""
     assert waits_for_panel(4608, 6, 2, ZEN3)

@@ -79,6 +79,11 @@ class _Sizes:
         data = channels * self.data(band, tile)
         return sums <= local_bytes(target) and data + sums <= kept_bytes(target, 2)
 
+    def tasks(self, band: int, panels: int, tile: WindowTile) -> int:
+        """Return how many bands of all groups of panels there are."""
+        bands = -(-self.rows // (band * tile.high))
+        return self.planes * bands * -(-self.outputs // (panels * tile.vectors))
+
 
 def may_cut(places: int, inputs: int, taps: int, groups: int, target: Target) -> bool:
     """True where the reduction of a convolution of so many results in a plane can be cut.
@@ -125,7 +130,7 @@ def pick_blocks(
 
     One that `may_cut` allows can be where a panel of the weights passes level 1, and is where the
     tiles would wait for it. A block of weights fits level 1, if that of one block of channels does;
-    a band's data and sums fit level 2.
+    a band's data and sums fit level 2, and there is work for all cores.
     """
     found = _sizes_of(total, data)
     if found is None:
@@ -141,35 +146,48 @@ def pick_blocks(
     ]
     waits = waits_for_panel(steps, positions, held, target, in_runs=found.taps == 1)
     default = max(fitting, default=min(cuts, default=0)) if waits else 0
-    if not found.fits(default, 1, 1, tile, target):
+    if not _most_rows(found, default, tile, target):
         default = 0
     channels = knobs.option("reduction_block", default, (0, *cuts))
     return _bands(found, channels, tile, target, knobs) if channels else None
 
 
+def _sizes_of_bands(found: _Sizes, tile: WindowTile) -> list[int]:
+    """Return the tile rows of bands that are compared, the most first."""
+    rows = -(-found.rows // tile.high)
+    return list(dict.fromkeys((*(-(-rows // k) for k in range(1, min(rows, BANDS))), 1)))
+
+
+def _most_rows(found: _Sizes, channels: int, tile: WindowTile, target: Target) -> int:
+    """Return the most tile rows that level 2 holds data and sums of, and that leave tasks; or 0."""
+    fitting = (
+        b
+        for b in _sizes_of_bands(found, tile)
+        if found.fits(channels, b, 1, tile, target)
+        and found.tasks(b, 1, tile) >= PANELS_PER_CORE * target.cores
+    )
+    return next(fitting, 0)
+
+
 def _bands(
     found: _Sizes, channels: int, tile: WindowTile, target: Target, knobs: Knobs
 ) -> ReductionBlocks:
-    """Return as many rows as level 2 holds the data and sums of; as many panels as leave tasks.
+    """Return the most rows, and as many panels as level 2 holds the sums of and as leave tasks.
 
     Where level 2 holds the data of all channels, the next panel finds it there in any case; that of
     windows of one place is fetched ahead by the machine.
     """
-    rows = -(-found.rows // tile.high)
-    bands = dict.fromkeys((*(-(-rows // k) for k in range(1, min(rows, BANDS))), 1))
-    most = next((b for b in bands if found.fits(channels, b, 1, tile, target)), 1)
-    band = knobs.option("band", most, bands)
-    groups = -(-found.outputs // tile.vectors)
-    tasks = found.planes * -(-rows // band) * groups
+    most = _most_rows(found, channels, tile, target) or 1
+    band = knobs.option("band", most, _sizes_of_bands(found, tile))
     stays = found.channels * found.data(band, tile) <= kept_bytes(target, 2)
     many = [
         p
         for p in PANEL_GROUPS
         if found.fits(channels, band, p, tile, target)
-        and tasks >= p * PANELS_PER_CORE * target.cores
+        and found.tasks(band, p, tile) >= PANELS_PER_CORE * target.cores
     ]
-    most = 1 if stays or found.taps == 1 else max(many, default=1)
-    return ReductionBlocks(channels, band, knobs.option("panels", most, PANEL_GROUPS))
+    panels = 1 if stays or found.taps == 1 else max(many, default=1)
+    return ReductionBlocks(channels, band, knobs.option("panels", panels, PANEL_GROUPS))
 
 
 def run_blocks(
