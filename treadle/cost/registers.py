@@ -22,8 +22,8 @@ _BODY_SHARE = 0.02
 """What one more body of code counts as, in the whole time: of two choices that take about as long,
 the one with fewer kinds of remainders is shorter, to compile and in the cache of instructions."""
 _LOADED = 0.85
-"""The share of a core's loads that a tile gets: lines that arrive in the first cache, and loads that
-are repeated, take the rest."""
+"""The share of a core's loads that a tile gets: lines that arrive in the first cache, and loads
+that are repeated, take the rest."""
 _FUNCTION_REGISTERS = 6
 """Registers of a transcendental function: argument, parts of it, the polynomial, a coefficient."""
 
