@@ -10,7 +10,6 @@ from treadle.cost.registers import (
     Tile,
     cycles_with_bodies,
     fma_cycles,
-    load_cycles,
     parts_of,
     tile_cycles,
     tile_load_cycles,
@@ -79,10 +78,9 @@ def values_cycles(
     def read(high: int, wide: int) -> float:
         line = target.machine.line_bytes
         lines = -(-wide * target.vector_bytes // line) * line
-        near = tile_load_cycles(high, wide, target)
         if keys * (lines + rows * itemsize) <= target.l1_bytes:
-            return near
-        return near - load_cycles(wide, target) + level_cycles(lines, 2, target)
+            return tile_load_cycles(high, wide, target)
+        return tile_load_cycles(high, 0, target) + level_cycles(lines, 2, target)
 
     reads = read(tile.rows, tile.vectors) / (tile.rows * tile.vectors)
     return _tiles_cycles(rows, vectors, tile, read, target), reads

@@ -15,9 +15,6 @@ from functools import cache, lru_cache, partial
 from treadle.target.base import Target
 from treadle.target.machine import SHUFFLED_STRIDE
 
-_UNEVEN = 1.1
-"""What a tile that leaves a remainder counts as, in tiles that do not: the remainder has code of
-its own, and its loops are not those of the tile."""
 _BODY_SHARE = 0.02
 """What one more body of code counts as, in the whole time: of two choices that take about as long,
 the one with fewer kinds of remainders is shorter, to compile and in the cache of instructions."""
@@ -85,11 +82,6 @@ def vectors_in_flight(target: Target) -> int:
 def function_registers() -> int:
     """Return how many registers a transcendental function in an epilogue takes for its own."""
     return _FUNCTION_REGISTERS
-
-
-def uneven_cycles(cycles: float) -> float:
-    """Return what cycles of a tile that leaves a remainder count as, next to one that does not."""
-    return cycles * _UNEVEN
 
 
 def cycles_with_bodies(cycles: float, bodies: int) -> float:

@@ -26,10 +26,7 @@ from treadle.cost.attention import (
 )
 from treadle.cost.forks import HEADS_PER_CORE, is_worth_forking
 from treadle.cost.memory import leave_level2, rows_side_by_side, stack_bytes
-from treadle.cost.registers import (
-    Tile,
-    vectors_in_flight,
-)
+from treadle.cost.registers import Tile, vectors_in_flight
 from treadle.expr.affine import decompose
 from treadle.expr.bounds import Bounds, ranges_when
 from treadle.expr.conditions import all_of

@@ -50,6 +50,7 @@ from treadle.ops.schedules.stages import (
     size_of,
     skip_unused,
     unroll_accumulators,
+    unroll_short_steps,
 )
 from treadle.ops.schedules.tiles import pick_window_tile, tiles_in_registers
 from treadle.target.base import Target
@@ -83,11 +84,12 @@ def schedule_conv2d_nchwc(group: Group, target: Target, knobs: Knobs) -> None:
         size, known(oc) // groups, target, registers, knobs,
         whole=groups > 1, taps=taps, reduction=reduction,
     )  # fmt: skip
-    data = next(t for t in total.op.input_tensors if t is not _weights_of(total))
-    blocks = pick_blocks(total, data, tile, registers, target, knobs) if cuts else None
+    blocks = None
+    if cuts:
+        blocks = pick_blocks(total, _data_of(total), tile, registers, target, knobs)
     if blocks is not None:
         axes = (n, oc, *deep, oh, ow, ocb)
-        part = run_blocks(total, result, axes, tile, blocks, target, knobs)
+        part = run_blocks(total, result, axes, tile, registers, blocks, target, knobs)
         if taps is not None:
             _skip_zeros(part, taps)
         return
@@ -293,12 +295,17 @@ def _weights_of(total: Stage) -> Tensor:
     return weights
 
 
+def _data_of(total: Stage) -> Tensor:
+    data = _reads_of(total)[1].source
+    assert isinstance(data, Tensor)
+    return data
+
+
 def _skip_zeros(total: Stage, taps: tuple[Taps, Taps]) -> None:
     """Skip the taps of a tile that only meet padding."""
     op = total.op
     assert isinstance(op, ComputeOp)
-    data = _reads_of(total)[1].source
-    assert isinstance(data, Tensor)
+    data = _data_of(total)
     for dim, axis, along in zip((2, 3), op.reduce_axis[1:3], taps, strict=True):
         if axis in total.leaf_iter_vars and int_value(axis.extent) != 1:
             total.skip_outside(axis, data, dim, along.before, along.before + along.size)
@@ -325,7 +332,7 @@ def _fetch_ahead(
     Of the data a tile takes short rows, far apart, which no prefetcher of the machine foresees;
     windows larger than 1x1 read each of them several times, which hides the wait. Where a tile has
     few steps, most fetches would be of what stands past the last of its channels.
-    Of vectors shorter than a line see `_unroll_short_steps`.
+    Of vectors shorter than a line see `_fetch_short_steps`.
     """
     op = total.op
     assert isinstance(op, ComputeOp)
@@ -340,7 +347,7 @@ def _fetch_ahead(
     pays &= not _is_stream(size, positions, tile, target)
     if vector_bytes < target.machine.line_bytes:
         vectors = tile.vectors * registers
-        _unroll_short_steps(total, weights, vectors, step, target, knobs, pays=pays)
+        _fetch_short_steps(total, weights, vectors, step, target, knobs, pays=pays)
     elif _is_in_memory(total, weights):
         usual = steps_to_memory(step, target)
         panel = tile.vectors * size // max(1, known(op.axis[1]))
@@ -350,7 +357,7 @@ def _fetch_ahead(
     _fetch_data(total, weights, step, target, knobs)
 
 
-def _unroll_short_steps(
+def _fetch_short_steps(
     total: Stage,
     weights: Tensor,
     vectors: int,
@@ -363,12 +370,10 @@ def _unroll_short_steps(
     """Write the channels of a block out, and fetch weights once for all of them, if that `pays`.
 
     A line holds several steps' weights and several positions' data: fetched by each step it would
-    be fetched again, and the few multiply-adds of a step do not hide what that takes besides. A
-    tile of one vector loads a value for each multiply-add; written out, its loads take registers.
+    be fetched again, and the few multiply-adds of a step do not hide what that takes besides.
     """
     *_, icb = compute_of(total).reduce_axis
-    if knobs.flag("unroll", default=vectors > 1):
-        total.unroll(icb)
+    unroll_short_steps(total, vectors, knobs)
     if not _is_in_memory(total, weights):
         return
     outside = _loop_of_lines(total, target)

@@ -62,8 +62,13 @@ def rows_per_band(
         )
         return far + near + from_others(band) / memory_bytes_per_cycle(target), -band
 
+    return knobs.pick("band", band_sizes(rows), cost=cost)
+
+
+def band_sizes(rows: int) -> list[int]:
+    """Return the tile rows of the bands that are compared, the fewest first: shares of all rows."""
     even = (-(-rows // k) for k in range(2, min(rows, BANDS)))
-    return knobs.pick("band", dict.fromkeys((1, *sorted(even), rows)), cost=cost)
+    return list(dict.fromkeys((1, *sorted(even), rows)))
 
 
 @dataclass(frozen=True, slots=True)

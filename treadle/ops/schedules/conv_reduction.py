@@ -18,7 +18,8 @@ from treadle.cost.forks import PANELS_PER_CORE
 from treadle.cost.memory import filled_bytes, kept_bytes, local_bytes, waits_for_panel
 from treadle.cost.registers import WindowTile
 from treadle.expr.nodes import int_value
-from treadle.limits import BANDS, PANEL_GROUPS, PLACES_OF_BLOCK
+from treadle.limits import PANEL_GROUPS, PLACES_OF_BLOCK
+from treadle.ops.schedules.conv_bands import band_sizes
 from treadle.ops.schedules.stages import (
     compute_of,
     is_long,
@@ -26,6 +27,7 @@ from treadle.ops.schedules.stages import (
     known,
     lanes_of,
     unroll_accumulators,
+    unroll_short_steps,
 )
 from treadle.target.base import Target
 from treadle.te.knobs import Knobs
@@ -73,16 +75,14 @@ class _Sizes:
         return self.deep_taps * high * self.row
 
     def fits(self, channels: int, band: int, panels: int, tile: WindowTile, target: Target) -> bool:
-        """True where level 2 holds a band's data of a block and its sums, and the stack these."""
+        """True where all cores have work, level 2 holds a band's data and sums, the stack these."""
         vectors = panels * tile.vectors * self.block * self.itemsize
         sums = vectors * band * tile.high * self.columns
         data = channels * self.data(band, tile)
-        return sums <= local_bytes(target) and data + sums <= kept_bytes(target, 2)
-
-    def tasks(self, band: int, panels: int, tile: WindowTile) -> int:
-        """Return how many bands of all groups of panels there are."""
         bands = -(-self.rows // (band * tile.high))
-        return self.planes * bands * -(-self.outputs // (panels * tile.vectors))
+        tasks = self.planes * bands * -(-self.outputs // (panels * tile.vectors))
+        is_shared = tasks >= PANELS_PER_CORE * target.cores
+        return is_shared and sums <= local_bytes(target) and data + sums <= kept_bytes(target, 2)
 
 
 def may_cut(places: int, inputs: int, taps: int, groups: int, target: Target) -> bool:
@@ -135,15 +135,14 @@ def pick_blocks(
     found = _sizes_of(total, data)
     if found is None:
         return None
-    step_bytes = tile.vectors * found.block * itemsize_of(total)
-    steps = found.channels * found.taps * found.inner
+    block_steps = found.taps * found.inner
+    block_bytes = block_steps * tile.vectors * found.block * found.itemsize
     positions, held = tile.high * tile.wide, tile.vectors * registers
-    if steps * step_bytes <= filled_bytes(target, 1):
+    if found.channels * block_bytes <= filled_bytes(target, 1):
         return None
     cuts = [c for c in range(1, found.channels) if found.channels % c == 0]
-    fitting = [
-        c for c in cuts if c * found.taps * found.inner * step_bytes <= filled_bytes(target, 1)
-    ]
+    fitting = [c for c in cuts if c * block_bytes <= filled_bytes(target, 1)]
+    steps = found.channels * block_steps
     waits = waits_for_panel(steps, positions, held, target, in_runs=found.taps == 1)
     default = max(fitting, default=min(cuts, default=0)) if waits else 0
     if not _most_rows(found, default, tile, target):
@@ -152,40 +151,24 @@ def pick_blocks(
     return _bands(found, channels, tile, target, knobs) if channels else None
 
 
-def _sizes_of_bands(found: _Sizes, tile: WindowTile) -> list[int]:
-    """Return the tile rows of bands that are compared, the most first."""
-    rows = -(-found.rows // tile.high)
-    return list(dict.fromkeys((*(-(-rows // k) for k in range(1, min(rows, BANDS))), 1)))
-
-
 def _most_rows(found: _Sizes, channels: int, tile: WindowTile, target: Target) -> int:
-    """Return the most tile rows that level 2 holds data and sums of, and that leave tasks; or 0."""
-    fitting = (
-        b
-        for b in _sizes_of_bands(found, tile)
-        if found.fits(channels, b, 1, tile, target)
-        and found.tasks(b, 1, tile) >= PANELS_PER_CORE * target.cores
-    )
-    return next(fitting, 0)
+    """Return the most tile rows of a band that fits, 0 where none does."""
+    bands = reversed(band_sizes(-(-found.rows // tile.high)))
+    return next((b for b in bands if found.fits(channels, b, 1, tile, target)), 0)
 
 
 def _bands(
     found: _Sizes, channels: int, tile: WindowTile, target: Target, knobs: Knobs
 ) -> ReductionBlocks:
-    """Return the most rows, and as many panels as level 2 holds the sums of and as leave tasks.
+    """Return the most rows that fit, and the most panels.
 
     Where level 2 holds the data of all channels, the next panel finds it there in any case; that of
     windows of one place is fetched ahead by the machine.
     """
     most = _most_rows(found, channels, tile, target) or 1
-    band = knobs.option("band", most, _sizes_of_bands(found, tile))
+    band = knobs.option("band", most, reversed(band_sizes(-(-found.rows // tile.high))))
     stays = found.channels * found.data(band, tile) <= kept_bytes(target, 2)
-    many = [
-        p
-        for p in PANEL_GROUPS
-        if found.fits(channels, band, p, tile, target)
-        and found.tasks(band, p, tile) >= PANELS_PER_CORE * target.cores
-    ]
+    many = [p for p in PANEL_GROUPS if found.fits(channels, band, p, tile, target)]
     panels = 1 if stays or found.taps == 1 else max(many, default=1)
     return ReductionBlocks(channels, band, knobs.option("panels", panels, PANEL_GROUPS))
 
@@ -195,13 +178,15 @@ def run_blocks(
     result: Stage,
     axes: Sequence[IterVar],
     tile: WindowTile,
+    registers: int,
     blocks: ReductionBlocks,
     target: Target,
     knobs: Knobs,
 ) -> Stage:
     """Compute the sums of a band in memory, a block of the reduction after the other.
 
-    `axes` are those of the result. Return the stage of the sums of a block, which are in registers.
+    `axes` are those of the result; a vector takes `registers`. Return the stage of the sums of a
+    block, which are in registers.
     """
     n, oc, *deep, oh, ow, ocb = axes
     group, inside = result.split(oc, factor=blocks.panels * tile.vectors)
@@ -217,12 +202,10 @@ def run_blocks(
     s = total.schedule
     part = s[s.rfactor(compute_of(total).output(0), block)]
     _add_blocks(total, part, tile)
-    vectors = known(compute_of(part).axis[-1])
     cut, first, channels, *image, lane = compute_of(part).axis
     unroll_accumulators(part, (cut, first, *image, channels, lane))
-    is_short = vectors * itemsize_of(part) < target.machine.line_bytes
-    if is_short and knobs.flag("unroll", default=tile.vectors > 1):
-        part.unroll(compute_of(part).reduce_axis[-1])
+    if known(lane) * itemsize_of(part) < target.machine.line_bytes:
+        unroll_short_steps(part, tile.vectors * registers, knobs)
     return part
 
 

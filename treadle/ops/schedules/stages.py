@@ -74,6 +74,16 @@ def unroll_accumulators(total: Stage, axes: Sequence[IterVar]) -> None:
     total.vectorize(axes[-1])
 
 
+def unroll_short_steps(sums: Stage, vectors: int, knobs: Knobs) -> None:
+    """Write the innermost steps of a reduction out: knob "unroll".
+
+    For steps of less than a line of weights, which a line holds several of. A tile of one of the
+    `vectors` loads a value for each multiply-add; written out, its loads take registers.
+    """
+    if knobs.flag("unroll", default=vectors > 1):
+        sums.unroll(compute_of(sums).reduce_axis[-1])
+
+
 def split_accumulators(total: Stage, lanes: int) -> None:
     """Keep a tile of accumulators in registers, its last axis as vectors of `lanes`."""
     *outside, last = axes_of(total)
