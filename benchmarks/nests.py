@@ -83,7 +83,7 @@ NESTS: Mapping[str, Nest] = {
     "dense": _dense,
     "few_rows": lambda n: _dense(n, rows=3),
     "strassen": lambda n: _function(
-        "dense_strassen", (64, 7, 128 + 16), (4, 7, 128, 2 * n), m=128, n=16 * n, half=64
+        "dense_strassen", (7, 64, 128 + 16), (4, 7, 128, 2 * n), m=128, n=16 * n, half=64
     ),
     "conv_plain": lambda n: _function("conv", (1, 3, 30, 30), (8, 3, 3, 3), strides=(2, 2)),
     "attention": lambda n: _function("attend", (12, 128, 128), (12, 128, 64)),

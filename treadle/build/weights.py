@@ -15,7 +15,7 @@ from treadle.graph.text import functions_of
 from treadle.graph.types import tensor_type
 from treadle.ops.lowered.conv_strassen import conv2d_strassen_nchwc
 from treadle.ops.lowered.conv_winograd import WinogradAttrs
-from treadle.ops.lowered.matmul_strassen import LEFT, dense_strassen
+from treadle.ops.lowered.matmul_strassen import LEFT, DenseStrassenAttrs, dense_strassen
 from treadle.runtime.array import is_ready
 from treadle.runtime.pages import release_pages
 
@@ -68,8 +68,11 @@ def _grown_weights(call: g.Call, kernel: Function) -> Iterator[tuple[g.Constant,
 
 
 def _share(call: g.Call) -> Fraction | None:
+    how = call.attrs
+    if isinstance(how, WinogradAttrs | DenseStrassenAttrs) and how.plain_weights:
+        return None
     if call.op in (conv2d_strassen_nchwc, dense_strassen):
         return _STRASSEN
-    if not isinstance(call.attrs, WinogradAttrs) or call.attrs.plain_weights:
+    if not isinstance(how, WinogradAttrs):
         return None
-    return Fraction(prod(call.attrs.kernel), weights_at_points(call.attrs.axes))
+    return Fraction(prod(how.kernel), weights_at_points(how.axes))

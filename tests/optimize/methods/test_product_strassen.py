@@ -13,6 +13,7 @@ from tests.optimize.cases import function, laid_out_for, var
 from tests.optimize.methods.asked import Asked, asked
 from tests.targets import AVX2 as NARROW
 from tests.targets import AVX512 as TARGET
+from tests.targets import NEON
 from treadle.build.compile import compile_model
 from treadle.graph.interpret import run
 from treadle.graph.nodes import Call, Constant, Module, Var
@@ -24,9 +25,11 @@ from treadle.optimize.methods.strassen_weights import (
     are_rows_even,
     column_units,
     has_equal_columns,
+    pack_blocks,
     pack_strassen,
 )
 from treadle.settings import use
+from treadle.target.base import Target
 from treadle.target.host import why_not_here
 from treadle.target.parse import parse_target
 
@@ -45,12 +48,16 @@ def weights(k: int, n: int) -> np.ndarray:
     return (RNG.standard_normal((k, n)) / np.sqrt(k)).astype(np.float32)
 
 
-def product_of(x: np.ndarray, w: np.ndarray, width: int) -> np.ndarray:
+def product_of(
+    x: np.ndarray, w: np.ndarray, width: int, *, at_runtime: bool = False
+) -> np.ndarray:
     """Return x w by the operators' references."""
-    a, packed = var("x", *x.shape), Constant.of(pack_strassen(w, width))
+    pack = pack_blocks if at_runtime else pack_strassen
+    a, packed = var("x", *x.shape), Constant.of(pack(w, width))
     rows = x.shape[-2]
     half = -(-rows // 2)
-    made = dense_strassen(strassen_blocks(a, half=half), packed, m=rows, n=w.shape[1], half=half)
+    how = {"m": rows, "n": w.shape[1], "half": half, "plain_weights": at_runtime}
+    made = dense_strassen(strassen_blocks(a, half=half), packed, **how)
     return run(function(made, params=[a]), {"x": x})[0]
 
 
@@ -61,7 +68,9 @@ def product_of(x: np.ndarray, w: np.ndarray, width: int) -> np.ndarray:
 @pytest.mark.parametrize("columns", [1, 15, 16, 33])
 def test_packed_sums_give_the_product(rows: int, columns: int) -> None:
     x, w = RNG.standard_normal((3, rows, 10)).astype(np.float32), weights(10, columns)
-    np.testing.assert_allclose(product_of(x, w, 8), x @ w, rtol=1e-5, atol=1e-5)
+    made = product_of(x, w, 8)
+    np.testing.assert_allclose(made, x @ w, rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(product_of(x, w, 8, at_runtime=True), made)
 
 
 def _departure(x: np.ndarray, w: np.ndarray) -> float:
@@ -125,7 +134,6 @@ def asked_of(shape: tuple[int, int, int, int], w: np.ndarray | None = None) -> A
         (1, 128, 768, 3072),
         (1, 197, 2304, 768),
         (8, 128, 3072, 768),
-        (1, 10_000, 1024, 1024),
         (1, 64, 3072, 768),
     ],
 )
@@ -153,7 +161,49 @@ def test_others_run_directly(shape: tuple[int, int, int, int]) -> None:
 
 def test_it_can_be_forbidden() -> None:
     with use(winograd=False):
-        assert asked_of(LARGE).against("strassen") == "it is switched off"
+        for name in ("strassen", "strassen-runtime"):
+            assert asked_of(LARGE).against(name) == "it is switched off"
+
+
+@pytest.mark.parametrize("target", [TARGET, NARROW, NEON])
+def test_a_run_makes_sums_for_many_rows_where_weights_may_not_grow(target: Target) -> None:
+    w = Constant.of(weights(768, 3072))
+    with use(weight_growth=0):
+        for rows, wanted in ((32, "panels"), (1500, "strassen-runtime")):
+            assert asked(matmul(var("x", rows, 768), w), target).choice == wanted
+
+
+def test_sums_that_leave_the_cache_are_not_made_by_a_run() -> None:
+    x, w = var("x", 1500, 1 << 15), weights(1 << 15, 128)
+    found = asked(matmul(x, Constant.of(w)), TARGET)
+    assert found.against("strassen-runtime") == "the sums of a panel do not fit a core's cache"
+
+
+def test_weights_that_are_read_for_many_parts_of_the_rows_are_read_as_they_are() -> None:
+    assert asked_of((1, 10_000, 1024, 1024)).choice == "strassen-runtime"
+
+
+def test_weights_that_a_run_adds_up_are_as_large_as_the_model_s() -> None:
+    x, w = var("x", 784, 768), weights(768, 3072)
+    with use(weight_growth=0):
+        found = asked(matmul(x, Constant.of(w)), TARGET)
+    call = found.call_of(dense_strassen)
+    assert call is not None
+    assert call.args[1].type.nbytes == w.nbytes  # type: ignore[union-attr]
+
+
+def test_sums_are_the_same_whoever_makes_them() -> None:
+    x, w = RNG.standard_normal((300, 96)).astype(np.float32), weights(96, 200)
+    w[:, 3] *= 1e-6  # units of columns
+    a = var("x", *x.shape)
+    made = []
+    for at_runtime in (False, True):
+        pack = pack_blocks if at_runtime else pack_strassen
+        sums = strassen_blocks(a, half=150)
+        how = {"m": 300, "n": 200, "half": 150, "plain_weights": at_runtime}
+        result = dense_strassen(sums, Constant.of(pack(w, 16, column_units(w))), **how)
+        made += compile_model(Module(function(result, params=[a]))).run([x])
+    np.testing.assert_array_equal(*map(np.asarray, made))
 
 
 def laid_out(*outputs: Call, x: Var) -> Counter[str]:

@@ -6,8 +6,9 @@ Rows, steps and columns are halved (Strassen, "Gaussian Elimination is not Optim
     M_p = (sum of blocks of A by LEFT[p]) (sum of blocks of B by RIGHT[p])      p = 0 .. 6
     C_ij = sum of M_p by OUT[ij]
 
-The sums of weights are made when the model is compiled, those of the values by an operator of their
-own, `strassen_blocks`: products of the same values share them. Columns are halved within each pair
+The sums of weights are made when the model is compiled, or by the run that reads them
+(`plain_weights`); those of the values by an operator of their own, `strassen_blocks`: products of
+the same values share them. Columns are halved within each pair
 of panels and rows within parts of `2 half`, so that the products of a pair and a part stay in the
 cache until they are combined.
 
@@ -50,7 +51,7 @@ OUT = np.array(
      [0, 1, 0, 1, 0, 0, 0], [1, -1, 1, 0, 0, 1, 0]]
 )  # fmt: skip
 """Factors of the blocks 11, 12, 21, 22 (of A, of B), and of the 7 products for each block of C."""
-PRODUCTS = len(LEFT)
+PRODUCTS, BLOCKS = RIGHT.shape
 TRAILER = ALIGNMENT // itemsize("float32")
 """Elements behind the sums of a row, as many as keep rows aligned: the first of product 0 and of
 product 1 is the power of two by which results of the upper and of the lower row are scaled."""
@@ -69,12 +70,14 @@ class StrassenBlocksAttrs(Attrs):
 class DenseStrassenAttrs(Attrs):
     """`m`, `n`: the rows and columns of the result; what is padded beyond them is left out.
 
-    `half`: as of the sums of blocks.
+    `half`: as of the sums of blocks. `plain_weights`: the weights are the blocks 11, 12, 21, 22 of
+    each pair of panels, [n/(2 nb), 4, k/2, nb], and a further stage makes their sums.
     """
 
     m: int
     n: int
     half: int
+    plain_weights: bool = False
 
 
 def signed_sum(values: Sequence[Expr], factors: Sequence[int]) -> Expr:
@@ -97,7 +100,7 @@ def _infer_blocks(attrs: StrassenBlocksAttrs, a: Type) -> TensorType:
     *batch, m, k = x.static_shape
     if attrs.half < 1:
         raise TypeMismatch(f"half a part has {attrs.half} rows, not at least 1")
-    return x.with_shape((*batch, _sums(m, attrs.half), PRODUCTS, k // 2 + TRAILER))
+    return x.with_shape((*batch, PRODUCTS, _sums(m, attrs.half), k // 2 + TRAILER))
 
 
 def _sums(rows: int, half: int) -> int:
@@ -107,7 +110,7 @@ def _sums(rows: int, half: int) -> int:
 
 def _compute_blocks(attrs: StrassenBlocksAttrs, a: te.Tensor) -> list[te.Tensor]:
     """Stages: the largest magnitudes of a pair of rows, lane by lane and of all, and the sums."""
-    *batch, high, _, length = _infer_blocks(attrs, TensorType(a.shape, a.dtype)).static_shape
+    *batch, _, high, length = _infer_blocks(attrs, TensorType(a.shape, a.dtype)).static_shape
     m, steps, half = int_value(a.shape[-2]) or 1, length - TRAILER, attrs.half
 
     def value(b: Sequence[Expr], r: Expr, down: ExprLike, k: Expr) -> Expr:
@@ -134,7 +137,7 @@ def _compute_blocks(attrs: StrassenBlocksAttrs, a: te.Tensor) -> list[te.Tensor]
     )
 
     def sums(*i: Expr) -> Expr:
-        *b, r, p, k = i
+        *b, p, r, k = i
         exponents = [largest[(*b, r, down)] >> MANTISSA for down in (0, 1)]
         four = [
             _scaled(value(b, r, down, k + across * steps), exponents[down])
@@ -144,7 +147,7 @@ def _compute_blocks(attrs: StrassenBlocksAttrs, a: te.Tensor) -> list[te.Tensor]
         total = element_at([signed_sum(four, row.tolist()) for row in LEFT], p)
         return te.if_then_else(k < steps, total, element_at([unit_of(e) for e in exponents], p))
 
-    result = te.compute_one((*batch, high, PRODUCTS, length), sums, name="strassen_blocks")
+    result = te.compute_one((*batch, PRODUCTS, high, length), sums, name="strassen_blocks")
     return [lanes, largest, result]
 
 
@@ -187,12 +190,12 @@ def _reference_blocks(attrs: StrassenBlocksAttrs, a: np.ndarray) -> np.ndarray:
     parts = (*batch, -1, 2, attrs.half)
     four = np.moveaxis(scaled.reshape(*parts, 2, k // 2), (-4, -2), (0, 1))
     sums = np.tensordot(LEFT, four.reshape(4, *batch, high, k // 2), 1)
-    made = np.zeros((*batch, high, PRODUCTS, k // 2 + TRAILER), np.float32)
-    made[..., : k // 2] = np.moveaxis(sums, 0, -2)
+    made = np.zeros((*batch, PRODUCTS, high, k // 2 + TRAILER), np.float32)
+    made[..., : k // 2] = np.moveaxis(sums, 0, -3)
     both = np.moveaxis(np.where(is_finite, units, np.nan).reshape(parts), -2, 0)
     upper, lower = both.reshape(2, *batch, high, 1)
-    made[..., 0, k // 2 :] = upper
-    made[..., 1:, k // 2 :] = lower[..., np.newaxis]
+    made[..., 0, :, k // 2 :] = upper
+    made[..., 1:, :, k // 2 :] = lower[..., np.newaxis, :, :]
     return made
 
 
@@ -222,13 +225,13 @@ def _infer(attrs: DenseStrassenAttrs, a: Type, w: Type) -> TensorType:
     x, pairs = tensor_type(a), tensor_type(w)
     if x.ndim < 3 or pairs.ndim != 4:
         raise TypeMismatch(
-            f"{x} and {pairs} are not values [..., m/2, 7, k/2 + {TRAILER}] and weights "
-            f"[n/(2 nb), 7, k/2, nb]"
+            f"{x} and {pairs} are not values [..., 7, m/2, k/2 + {TRAILER}] and weights "
+            f"[n/(2 nb), {_held(attrs)}, k/2, nb]"
         )
     if x.dtype != "float32" or pairs.dtype != "float32":
         raise TypeMismatch(f"{x} and {pairs} must be float32")
-    (*batch, high, left, length), (count, right, steps, width) = x.static_shape, pairs.static_shape
-    if (left, right, length) != (PRODUCTS, PRODUCTS, steps + TRAILER):
+    (*batch, left, high, length), (count, right, steps, width) = x.static_shape, pairs.static_shape
+    if (left, right, length) != (PRODUCTS, _held(attrs), steps + TRAILER):
         raise TypeMismatch(f"{x} and {pairs} are not sums of blocks that multiply")
     if not (count - 1) * 2 * width < attrs.n <= count * 2 * width:
         raise TypeMismatch(f"{count} pairs of {width} columns do not hold {attrs.n} columns")
@@ -237,16 +240,47 @@ def _infer(attrs: DenseStrassenAttrs, a: Type, w: Type) -> TensorType:
     return x.with_shape((*batch, attrs.m, attrs.n))
 
 
+def _held(attrs: DenseStrassenAttrs) -> int:
+    """Return how many matrices the weights of a pair of panels are: blocks, or their sums."""
+    return BLOCKS if attrs.plain_weights else PRODUCTS
+
+
+def _weight_sums(w: te.Tensor) -> te.Tensor:
+    """Return the sums of the blocks of weights, [pair, product, k, c].
+
+    The blocks that a product takes are picked by its number, one loop for all: the second one times
+    1, -1 or, where there is none, 0.
+    """
+    first, second, sign = zip(*map(_terms, RIGHT), strict=True)
+
+    def sums(q: Expr, p: Expr, k: Expr, c: Expr) -> Expr:
+        one, other = (element_at([Const.of(b, "int32") for b in of], p) for of in (first, second))
+        factor = element_at([Const.of(float(f), w.dtype) for f in sign], p)
+        return te.fma(w[q, other, k, c], factor, w[q, one, k, c])
+
+    pairs, _, steps, width = w.shape
+    return te.compute_one((pairs, PRODUCTS, steps, width), sums, name="strassen_weights")
+
+
+def _terms(signs: np.ndarray) -> tuple[int, int, int]:
+    """Return the first positive block of a sum, the other block and its sign, 0 without one."""
+    one = int(np.argmax(signs))
+    others = [int(b) for b in np.flatnonzero(signs) if b != one]
+    return (one, others[0], int(signs[others[0]])) if others else (one, one, 0)
+
+
 def _compute(attrs: DenseStrassenAttrs, a: te.Tensor, w: te.Tensor) -> list[te.Tensor]:
-    """Stages: the products of a pair of panels, and the result."""
-    *batch, high, _, _ = a.shape
+    """Stages: the sums of plain weights; the products of a pair of panels, and the result."""
+    *batch, _, high, _ = a.shape
     pairs, _, steps, width = w.shape
     half = attrs.half
     k = te.reduce_axis((0, steps), "k")
+    made_here = [_weight_sums(w)] if attrs.plain_weights else []
+    right = made_here[0] if made_here else w
 
     def products(p: Expr, *i: Expr) -> Expr:
         *b, r, q, c = i
-        return te.sum(a[(*b, r, p, k)] * w[q, p, k, c], axis=k)
+        return te.sum(a[(*b, p, r, k)] * right[q, p, k, c], axis=k)
 
     shape: tuple[ExprLike, ...] = (PRODUCTS, *batch, high, pairs, width)
     seven = te.compute_one(shape, products, name="strassen_products")
@@ -259,21 +293,24 @@ def _compute(attrs: DenseStrassenAttrs, a: te.Tensor, w: te.Tensor) -> list[te.T
         at = (*b, part * half + row, pair, te.floormod(within, width))
         values = [seven[(p, *at)] for p in range(PRODUCTS)]
         total = element_at([signed_sum(values, row.tolist()) for row in OUT], down * 2 + across)
-        return total * a[(*b, part * half + row, down, steps)]
+        return total * a[(*b, down, part * half + row, steps)]
 
     names = product_axes(len(batch) + 2)
     shape = (*batch, attrs.m, attrs.n)
     result = te.compute_one(shape, element, name="dense_strassen", axes=names)
-    return [seven, result]
+    return [seven, *made_here, result]
 
 
 def _reference(attrs: DenseStrassenAttrs, a: np.ndarray, w: np.ndarray) -> np.ndarray:
     """Any weights mean something: not all are sums of blocks."""
-    *batch, high, _, _ = a.shape
+    *batch, _, high, _ = a.shape
     pairs, _, steps, width = w.shape
     values = in_float64(a)
-    left, units = values[..., :steps], values[..., :2, steps]
-    seven = np.einsum("...rpk,qpkc->p...rqc", left, in_float64(w), optimize=True)
+    left, units = values[..., :steps], np.moveaxis(values[..., :2, :, steps], -2, -1)
+    right = in_float64(w)
+    if attrs.plain_weights:  # rounded once
+        right = in_float64(np.einsum("pb,qbkc->qpkc", RIGHT, right).astype(w.dtype))
+    seven = np.einsum("...prk,qpkc->p...rqc", left, right, optimize=True)
     parts = (*batch, high // attrs.half, attrs.half)
     four = np.tensordot(OUT, seven, 1).reshape(2, 2, *parts, pairs, width)
     whole = np.moveaxis(four, (0, 1), (-5, -2))  # [..., part, down, r, q, across, c]
@@ -303,11 +340,18 @@ dense_strassen: Operator[DenseStrassenAttrs] = register(
         flushes_subnormals=True,
         saves=True,
         examples=(
-            product_example(((2, 7, 19), (2, 7, 3, 4)), {"m": 4, "n": 16, "half": 2}),
-            product_example(((3, 7, 20), (2, 7, 4, 8)), {"m": 5, "n": 27, "half": 3}),
-            product_example(((2, 3, 19, 7, 20), (1, 7, 4, 16)), {"m": 37, "n": 20, "half": 19}),
-            product_example(((1, 20, 7, 48), (2, 7, 32, 32)), {"m": 40, "n": 128, "half": 20}),
-            product_example(((12, 7, 32), (2, 7, 16, 16)), {"m": 19, "n": 50, "half": 4}),
+            product_example(((7, 2, 19), (2, 7, 3, 4)), {"m": 4, "n": 16, "half": 2}),
+            product_example(((7, 3, 20), (2, 7, 4, 8)), {"m": 5, "n": 27, "half": 3}),
+            product_example(((2, 3, 7, 19, 20), (1, 7, 4, 16)), {"m": 37, "n": 20, "half": 19}),
+            product_example(((1, 7, 20, 48), (2, 7, 32, 32)), {"m": 40, "n": 128, "half": 20}),
+            product_example(((7, 12, 32), (2, 7, 16, 16)), {"m": 19, "n": 50, "half": 4}),
+            product_example(
+                ((7, 3, 20), (2, 4, 4, 8)), {"m": 5, "n": 27, "half": 3, "plain_weights": True}
+            ),
+            product_example(
+                ((2, 7, 12, 48), (2, 4, 32, 16)),
+                {"m": 19, "n": 50, "half": 4, "plain_weights": True},
+            ),
         ),
     )
 )

@@ -4,11 +4,15 @@
 parallel over rows: sums of blocks of the values
 parallel over pairs of panels: per product, per tile of rows: sums in registers over half of k;
                                then four results at a time of the seven products, the tail
+
+Where a run makes the sums of the weights, it does so for one product of a pair at a time, right
+before it, into a cache; the blocks of the next pair are fetched meanwhile.
 """
 
 from __future__ import annotations
 
 from math import ceil
+from typing import Any
 
 from treadle.cost.memory import fetches_by_step, steps_to_memory
 from treadle.cost.registers import tile_cycles
@@ -42,7 +46,7 @@ def schedule_strassen_blocks(group: Group, target: Target, knobs: Knobs) -> None
     blocks = s[group.outputs[0]]
     by_lane, largest = (s[t] for t in group.anchor[:2])
     lanes = lanes_of(blocks, target)
-    *batch, row, p, k = axes_of(blocks)
+    *batch, p, row, k = axes_of(blocks)
     outer, lane = blocks.split(k, factor=lanes)
     blocks.reorder(*batch, row, outer, p, lane)
     blocks.unroll(p)
@@ -71,7 +75,10 @@ def schedule_dense_strassen(group: Group, target: Target, knobs: Knobs) -> None:
     lanes = lanes_of(result, target)
     schedule_operands(s, (products,), target, knobs)
     place = _combine(result, products, group.attrs.half, lanes)
-    _multiply(s, products, group.attrs.half, lanes, target, knobs)
+    sums, rows = _multiply(s, products, group.attrs.half, lanes, target, knobs)
+    if group.attrs.plain_weights:
+        _weight_sums(s, sums, products, lanes)
+    _fetch(s, sums, rows, group.attrs, target, knobs)
     products.compute_at(result, place)
 
 
@@ -95,14 +102,14 @@ def _combine(result: Stage, products: Stage, half: int, lanes: int) -> IterVar:
 
 def _multiply(
     s: Schedule, products: Stage, half: int, lanes: int, target: Target, knobs: Knobs
-) -> None:
+) -> tuple[Stage, int]:
+    """Schedule the register tiles; return the stage of their sums, and their rows."""
     sums = s[s.cache_write(products.op.outputs[0], "local")]
     p, *batch, row, pair, column = axes_of(products)
     vectors = max(1, known(column) // lanes)
     op = compute_of(sums)
     (k,) = op.reduce_axis
-    *_, products_of_row, length = op.input_tensors[0].shape
-    row_bytes = (int_value(products_of_row * length) or 1) * itemsize_of(sums)
+    row_bytes = (int_value(op.input_tensors[0].shape[-1]) or 1) * itemsize_of(sums)
     rows = pick_rows(knobs, half, vectors, row_bytes, target)
     row_outer, row_inner = products.split(row, factor=rows)
     vector, lane = products.split(column, factor=min(lanes, known(column)))
@@ -117,10 +124,41 @@ def _multiply(
     sums.unroll(row)
     sums.unroll(vector)
     sums.vectorize(lane)
-    weights = op.input_tensors[1]
-    ahead = ceil(steps_to_memory(tile_cycles(rows, vectors, target), target))
-    by_step = fetches_by_step(target.vector_bytes, -(-half // rows), target)
-    if steps := fetch_distance(knobs, "fetch_weights", ahead, pays=by_step):
-        sums.prefetch(weights, k, steps)
-    if knobs.flag("fetch_panel", default=True):  # of the next product
-        sums.prefetch_panel(weights, k, [op.axis[0]], tiles=[([row], rows, half)])
+    return sums, rows
+
+
+def _weight_sums(s: Schedule, sums: Stage, products: Stage, lanes: int) -> None:
+    """Make the sums of plain weights that a product takes, right before it."""
+    made = s[compute_of(sums).input_tensors[1]]
+    *_, column = axes_of(made)
+    vector, lane = made.split(column, factor=min(lanes, known(column)))
+    made.unroll(vector)
+    made.vectorize(lane)
+    made.compute_at(products, axes_of(products)[0])
+
+
+def _fetch(
+    s: Schedule,
+    sums: Stage,
+    rows: int,
+    attrs: Any,  # the record of the operator, which imports this module
+    target: Target,
+    knobs: Knobs,
+) -> None:
+    """Fetch the weights of the next product evenly; plain ones, of the next pair of panels."""
+    op = compute_of(sums)
+    (k,), (p, *_, row, pair, column) = op.reduce_axis, op.axis
+    weights, passes = op.input_tensors[1], ([row], rows, attrs.half)
+    if not attrs.plain_weights:
+        vectors = max(1, known(column) // target.lanes())
+        ahead = ceil(steps_to_memory(tile_cycles(rows, vectors, target), target))
+        by_step = fetches_by_step(target.vector_bytes, -(-attrs.half // rows), target)
+        if steps := fetch_distance(knobs, "fetch_weights", ahead, pays=by_step):
+            sums.prefetch(weights, k, steps)
+    if not knobs.flag("fetch_panel", default=True):
+        return
+    if attrs.plain_weights:
+        blocks = compute_of(s[weights]).input_tensors[0]
+        sums.prefetch_panel(blocks, k, [pair], tiles=[([p], 1), passes])
+    else:
+        sums.prefetch_panel(weights, k, [p], tiles=[passes])

@@ -33,7 +33,7 @@ BUILT_IN: tuple[Method[Any], ...] = (
         product_pairs,
         product_panels,
         product_widened,
-        product_strassen,
+        *product_strassen,
         product_in_tiles,
         product_plain,
     ),

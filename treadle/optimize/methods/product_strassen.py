@@ -3,14 +3,18 @@
 
 The estimate counts the fused multiply-adds of the register tiles, remainders included; the vectors
 that sums of blocks touch, the kernel that makes them and what cores read of each other's, which
-products of the same values share; and that weights, 7/4 of the usual, are read from memory once.
+products of the same values share; and that weights are read from memory once: their sums, 7/4 of
+them, or, where a run makes the sums, the weights, and what it takes to make them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import ceil
 
-from treadle.cost.memory import filled_stack_bytes
+import numpy as np
+
+from treadle.cost.memory import filled_bytes, filled_stack_bytes
 from treadle.cost.registers import Tile, tile_set_cycles
 from treadle.cost.strassen import (
     combine_cycles,
@@ -18,12 +22,16 @@ from treadle.cost.strassen import (
     most_rows_of_half,
     sum_cycles,
     sums_kernel_cycles,
+    weight_sum_cycles,
+    written_cycles,
 )
 from treadle.graph.nodes import Constant, Node
 from treadle.limits import TILE_VECTORS
 from treadle.ops import elementwise as ew
 from treadle.ops.lowered.matmul_strassen import (
+    BLOCKS,
     PRODUCTS,
+    RIGHT,
     TRAILER,
     dense_strassen,
     strassen_blocks,
@@ -38,13 +46,18 @@ from treadle.optimize.methods.product import (
     extra_bytes,
 )
 from treadle.optimize.methods.product_panels import why_not_packed
-from treadle.optimize.methods.strassen_weights import column_units, objection, pack_strassen
+from treadle.optimize.methods.strassen_weights import (
+    column_units,
+    objection,
+    pack_blocks,
+    pack_strassen,
+)
 from treadle.settings import get
 from treadle.target.base import Target
 
-_WORTHWHILE = 0.95
+_WORTHWHILE, _WORTHWHILE_AT_RUNTIME = 0.95, 0.97
 """The share of another method's cycles it may take: more must be gained for a larger rounding
-error and larger weights."""
+error, and for larger weights."""
 
 
 def _applies(site: ProductSite) -> str | None:
@@ -62,6 +75,18 @@ def _applies(site: ProductSite) -> str | None:
     return None if get().winograd else "it is switched off"
 
 
+def _applies_at_runtime(site: ProductSite) -> str | None:
+    against = _applies(site)
+    if against is not None:
+        return against
+    shape, target = site.shape, site.target
+    row = 4 * strassen_width(shape, target)
+    products, made = PRODUCTS * half_of(shape.rows, target) * row, shape.steps // 2 * row
+    if made > filled_bytes(target, 2) or products + made > filled_stack_bytes(target):
+        return "the sums of a panel do not fit a core's cache"
+    return None
+
+
 def half_of(rows: int, target: Target) -> int:
     """Return how many rows half a part of a matrix has; parts are about equally large."""
     most = 2 * most_rows_of_half(PRODUCTS, TILE_VECTORS * target.vector_bytes, target)
@@ -70,7 +95,7 @@ def half_of(rows: int, target: Target) -> int:
 
 def _row_bytes(shape: MatmulShape) -> int:
     """Return how far apart the sums of neighbouring rows lie."""
-    return 4 * PRODUCTS * (shape.steps // 2 + TRAILER)
+    return 4 * (shape.steps // 2 + TRAILER)
 
 
 def strassen_width(shape: MatmulShape, target: Target) -> int:
@@ -80,10 +105,13 @@ def strassen_width(shape: MatmulShape, target: Target) -> int:
     return lanes * best_panel(half_of(shape.rows, target), vectors, _row_bytes(shape), target)
 
 
-def strassen_cycles(shape: MatmulShape, sharing: int, target: Target) -> float:
+def strassen_cycles(
+    shape: MatmulShape, sharing: int, target: Target, *, at_runtime: bool = False
+) -> float:
     """Return the cycles of one core for the products, the sums before and the sums after.
 
-    `sharing` products read the same values, and the same sums of them.
+    `sharing` products read the same values, and the same sums of them. `at_runtime`: a run makes
+    the sums of the weights, for each part of the rows anew.
     """
     lanes = target.lanes()
     half, wide = half_of(shape.rows, target), strassen_width(shape, target) // lanes
@@ -91,68 +119,94 @@ def strassen_cycles(shape: MatmulShape, sharing: int, target: Target) -> float:
     tile = Tile(best_rows(half, wide, _row_bytes(shape), target), wide)
     halves = ceil(shape.columns / (2 * lanes * wide)) * wide
     products = parts * PRODUCTS * shape.steps / 2 * tile_set_cycles(half, halves, tile, 1, target)
-    reading = PRODUCTS / 4 * reading_cycles(shape, target)
+    reading = reading_cycles(shape, target)
+    if at_runtime:
+        read = np.count_nonzero(RIGHT) * shape.steps / 2 * halves
+        products += parts * weight_sum_cycles(read, target)
+    else:
+        reading *= PRODUCTS / BLOCKS
     vectors = parts * half * shape.steps / 2 / lanes  # of a block
     size = 4 * target.vector_bytes * vectors  # of the four blocks, which are the values
     sums = sum_cycles((4 + PRODUCTS) * vectors, target) + sums_kernel_cycles(size, target)
     sums += handed_on_cycles(size, PRODUCTS / 4 * size, target)
     made = shape.matrices * shape.rows * ceil(shape.columns / lanes)
-    return (
-        max(products, reading) + sums / sharing + combine_cycles(PRODUCTS / 4 * made, made, target)
+    combined = combine_cycles(PRODUCTS / BLOCKS * made, made, target)
+    return max(products, reading) + sums / sharing + combined + written_cycles(made, target)
+
+
+def _estimate_by(*, at_runtime: bool) -> Callable[[ProductSite], float]:
+    return lambda site: strassen_cycles(
+        site.shape, site.sharing, site.target, at_runtime=at_runtime
     )
 
 
-def _estimate(site: ProductSite) -> float:
-    return strassen_cycles(site.shape, site.sharing, site.target)
+def _key(site: ProductSite, *, at_runtime: bool) -> tuple[str, Constant, int]:
+    """Name the weights as they are laid out for the products of a method, which share them."""
+    return _name(at_runtime), site.weights, strassen_width(site.shape, site.target)
 
 
-def _key(site: ProductSite) -> tuple[str, Constant, int]:
-    return "strassen", site.weights, strassen_width(site.shape, site.target)
+def _name(at_runtime: bool) -> str:
+    return "strassen-runtime" if at_runtime else "strassen"
 
 
 def _growth(site: ProductSite) -> int:
-    if site.shared.has(_key(site)):
+    if site.shared.has(_key(site, at_runtime=False)):
         return 0
     return extra_bytes(site.shape.steps, site.shape.columns)
 
 
-def _objects(site: ProductSite) -> str | None:
+def _objects_by(*, at_runtime: bool) -> Callable[[ProductSite], str | None]:
     """Say why weights stay as they are although that is slower."""
-    if site.shared.has(_key(site)):
-        return None
-    return objection(site.weights.value)
+
+    def objects(site: ProductSite) -> str | None:
+        if site.shared.has(_key(site, at_runtime=at_runtime)):
+            return None
+        return objection(site.weights.value)
+
+    return objects
 
 
-def _build(site: ProductSite) -> Node:
+def _build_by(*, at_runtime: bool) -> Callable[[ProductSite], Node]:
+    return lambda site: _build(site, at_runtime=at_runtime)
+
+
+def _build(site: ProductSite, *, at_runtime: bool) -> Node:
     values, shape = site.plain_values(), site.shape
     half = half_of(shape.rows, site.target)
     sums = site.shared.once(
         ("sums", values), lambda: strassen_blocks(values, half=half, origin=site.origin)
     )
-    panels, units = site.shared.once(_key(site), lambda: _packed(site))
-    sizes = {"m": shape.rows, "n": shape.columns, "half": half}
-    made = dense_strassen(sums, panels, **sizes, origin=site.origin)
+    key = _key(site, at_runtime=at_runtime)
+    panels, units = site.shared.once(key, lambda: _packed(site, at_runtime=at_runtime))
+    how = {"m": shape.rows, "n": shape.columns, "half": half, "plain_weights": at_runtime}
+    made = dense_strassen(sums, panels, **how, origin=site.origin)
     return made if units is None else ew.multiply(made, units, origin=site.origin)
 
 
-def _packed(site: ProductSite) -> tuple[Constant, Constant | None]:
+def _packed(site: ProductSite, *, at_runtime: bool) -> tuple[Constant, Constant | None]:
     """Return the panels of weights, and by what results are multiplied."""
     shape, weights = site.shape, site.weights
-    site.shared.grow(site.node, _growth(site))
+    if not at_runtime:
+        site.shared.grow(site.node, _growth(site))
     factors = column_units(weights.value)
-    packed = pack_strassen(weights.value, strassen_width(shape, site.target), factors)
+    pack = pack_blocks if at_runtime else pack_strassen
+    packed = pack(weights.value, strassen_width(shape, site.target), factors)
     return packed_constant(packed, weights), None if factors is None else Constant.of(factors)
 
 
-product_strassen = Method(
-    "strassen",
-    matmul,
-    _applies,
-    _estimate,
-    _build,
-    worthwhile=lambda site: _WORTHWHILE,
-    growth=_growth,
-    objects=_objects,
-    knobs=("panel width",),
-    layout="weights in panels",
-)
+def _method(*, at_runtime: bool) -> Method[ProductSite]:
+    return Method(
+        _name(at_runtime),
+        matmul,
+        _applies_at_runtime if at_runtime else _applies,
+        _estimate_by(at_runtime=at_runtime),
+        _build_by(at_runtime=at_runtime),
+        worthwhile=lambda site: _WORTHWHILE_AT_RUNTIME if at_runtime else _WORTHWHILE,
+        growth=(lambda site: 0) if at_runtime else _growth,
+        objects=_objects_by(at_runtime=at_runtime),
+        knobs=("panel width",),
+        layout="weights in panels",
+    )
+
+
+product_strassen = tuple(_method(at_runtime=at_runtime) for at_runtime in (False, True))

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
-from treadle.ops.lowered.matmul_strassen import PRODUCTS, RIGHT
+from treadle.ops.lowered.matmul_strassen import BLOCKS, PRODUCTS, RIGHT
 
 MOST_SPREAD = 1024.0
 """How much larger a row of weights may be than the one it is added to: values that the smaller one
@@ -18,19 +20,36 @@ def pack_strassen(w: np.ndarray, width: int, units: np.ndarray | None = None) ->
     `units` are what `column_units` says of them.
     """
     k, n = w.shape
-    factors = (
-        np.ones(n) if units is None else np.divide(1.0, units, where=units > 0, out=np.zeros(n))
-    )
-    pairs, steps = -(-n // (2 * width)), k // 2
-    made = np.empty((pairs, PRODUCTS, steps, width), w.dtype)
-    for pair, target in enumerate(made):
-        part = slice(pair * 2 * width, (pair + 1) * 2 * width)
-        columns = w[:, part].astype(np.float64) * factors[part]
-        whole = np.pad(columns, ((0, 0), (0, 2 * width - columns.shape[1])))
-        four = whole.reshape(2, steps, 2, width).transpose(0, 2, 1, 3).reshape(4, -1)
+    made = np.empty((-(-n // (2 * width)), PRODUCTS, k // 2, width), w.dtype)
+    for target, four in zip(made, _blocks(w, width, units), strict=True):
         for sum_, signs in zip(target, RIGHT, strict=True):
             _round_sum(four, signs, sum_.reshape(-1))
     return made
+
+
+def pack_blocks(w: np.ndarray, width: int, units: np.ndarray | None = None) -> np.ndarray:
+    """Return the four blocks of weights [k, n], k even, [ceil(n / (2 width)), 4, k / 2, width].
+
+    `units` as of `pack_strassen`.
+    """
+    k, n = w.shape
+    made = np.empty((-(-n // (2 * width)), BLOCKS, k // 2, width), w.dtype)
+    for target, four in zip(made, _blocks(w, width, units), strict=True):
+        target.reshape(BLOCKS, -1)[...] = four
+    return made
+
+
+def _blocks(w: np.ndarray, width: int, units: np.ndarray | None) -> Iterator[np.ndarray]:
+    """Yield the blocks 11, 12, 21, 22 of each pair of panels, float64[4, k / 2 * width]."""
+    k, n = w.shape
+    factors = (
+        np.ones(n) if units is None else np.divide(1.0, units, where=units > 0, out=np.zeros(n))
+    )
+    for start in range(0, n, 2 * width):
+        part = slice(start, start + 2 * width)
+        columns = w[:, part].astype(np.float64) * factors[part]
+        whole = np.pad(columns, ((0, 0), (0, 2 * width - columns.shape[1])))
+        yield whole.reshape(2, k // 2, 2, width).transpose(0, 2, 1, 3).reshape(BLOCKS, -1)
 
 
 def _round_sum(blocks: np.ndarray, signs: np.ndarray, made: np.ndarray) -> None:
