@@ -13,6 +13,7 @@ from treadle.cost.strassen import (
     place_cycles,
     sum_cycles,
     sums_kernel_cycles,
+    weight_sum_cycles,
 )
 from treadle.target.base import Target
 from treadle.target.parse import parse_target
@@ -46,6 +47,14 @@ def test_narrow_stores_take_longer() -> None:
     assert combine_cycles(0, 10, narrow) == combine_cycles(0, 10, ZEN5) + 10
 
 
+def test_sums_of_weights_take_as_long_as_level_2_or_as_their_loads_and_stores() -> None:
+    read, written = 12.0, 7.0
+    level_2 = 12 * ZEN5.vector_bytes / ZEN5.machine.caches[1].bytes_per_cycle
+    assert weight_sum_cycles(read, written, ZEN5) == level_2
+    narrow = with_machine(ZEN5, stores_per_cycle=0.1)
+    assert weight_sum_cycles(read, written, narrow) > 70
+
+
 VALUES = 4 * 128 * 768
 """Bytes of the values of a product."""
 
@@ -54,10 +63,11 @@ def test_a_kernel_of_sums_reads_what_other_cores_made() -> None:
     machine = ZEN5.machine
     assert sums_kernel_cycles(VALUES, replace(ZEN5, cores=1)) == machine.fork_cycles
     remote = VALUES / 2 / machine.remote_bytes_per_cycle
-    assert sums_kernel_cycles(VALUES, ZEN5) == machine.fork_cycles + remote
-    assert sums_kernel_cycles(VALUES, replace(ZEN5, cores=4)) == machine.fork_cycles + 1.5 * remote
+    assert sums_kernel_cycles(VALUES, ZEN5) == 2 * machine.fork_cycles + remote
+    four = replace(ZEN5, cores=4)
+    assert sums_kernel_cycles(VALUES, four) == 4 * machine.fork_cycles + 1.5 * remote
     slow = with_machine(ZEN5, remote_bytes_per_cycle=3.0, fork_cycles=100)
-    assert sums_kernel_cycles(VALUES, slow) == 100 + 2 * remote
+    assert sums_kernel_cycles(VALUES, slow) == 200 + 2 * remote
 
 
 def test_every_core_reads_the_sums_of_all_others() -> None:

@@ -5,7 +5,7 @@ All of it moves vectors between registers and caches: a few additions between do
 core of AMD Zen 5 with vectors of 512 bits 3 cycles were measured per vector where blocks are added,
 6 where they take much of the last cache, 6 per vector of results and 2 to bring one to its place:
 the formulas give 2.9, 6.0, 6.1 and 1.5. That the sums of 128 x 768 values are made by a kernel of
-their own was fitted to 60,000 cycles of two cores; the formulas give 36,000 for the kernel and
+their own was fitted to 60,000 cycles of two cores; the formulas give 39,000 for the kernel and
 49,000 for what is read more afterwards.
 
 On Zen 3 a vector of the sums that a run makes of weights takes 3.3 to 3.9 cycles, on an Intel
@@ -19,7 +19,6 @@ from treadle.cost.memory import (
     Numbers,
     filled_bytes,
     filled_stack_bytes,
-    kept_bytes,
     level_cycles,
     remote_cycles,
 )
@@ -44,21 +43,25 @@ def sum_cycles(vectors: Numbers, target: Target, *, in_memory: bool = False) -> 
     return (1.0 - is_far) * near + is_far * far
 
 
-def weight_sum_cycles(read: float, target: Target) -> float:
-    """Return the cycles to make sums of blocks of weights, of which so many vectors are read.
+def weight_sum_cycles(read: float, written: float, target: Target) -> float:
+    """Return the cycles to make so many vectors of sums of blocks of weights, and of what is read.
 
-    They come from level 2; sums are written meanwhile.
+    Blocks come from level 2, and sums are written meanwhile; where vectors are short the loads and
+    stores themselves take longer.
     """
-    return level_cycles(read * target.vector_bytes, 2, target)
+    machine, bits = target.machine, target.vector_bits
+    moved = read / machine.loads_of(bits) + written / machine.stores_of(bits)
+    return max(moved, level_cycles(read * target.vector_bytes, 2, target))
 
 
 def sums_kernel_cycles(values: Numbers, target: Target) -> Numbers:
     """Return what it costs that sums of `values` bytes are made by a kernel of their own.
 
-    The threads meet once more, and of the values each core reads those that others made. A kernel
-    of products fetches them during its arithmetic; one of sums has too little to hide that.
+    The threads meet once more, all of them, and of the values each core reads those that others
+    made. A kernel of products fetches them during its arithmetic; one of sums has too little to
+    hide that.
     """
-    return fork_cycles(target) + remote_cycles(values * (1 - 1 / target.cores), target)
+    return target.cores * fork_cycles(target) + remote_cycles(values * (1 - 1 / target.cores), target)
 
 
 def handed_on_cycles(values: float, sums: float, target: Target) -> float:
@@ -78,13 +81,12 @@ def combine_cycles(products: float, results: float, target: Target) -> float:
     return read + results / target.machine.stores_of(target.vector_bits)
 
 
-def written_cycles(results: float, target: Target) -> float:
-    """Return the cycles to write so many vectors of results while nothing is computed.
+def written_cycles(products: float, target: Target) -> float:
+    """Return the cycles to write so many vectors of products, which go to level 2.
 
-    What level 2 does not hold comes from level 3, and goes back there.
+    Tiles of few steps follow each other too fast to hide it.
     """
-    size = results * target.vector_bytes
-    return 0.0 if size <= kept_bytes(target, 2) else 2 * level_cycles(size, 3, target)
+    return level_cycles(products * target.vector_bytes, 2, target)
 
 
 def place_cycles(vectors: float, target: Target) -> float:

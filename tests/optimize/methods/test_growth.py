@@ -81,14 +81,6 @@ def test_what_a_byte_saves_most_for_comes_first(monkeypatch: pytest.MonkeyPatch)
     assert rows_by_strassen(few, many) == rows_by_strassen(many, few) == [320]
 
 
-def test_bytes_go_where_a_run_cannot_make_the_sums(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With many rows a run that makes them itself is nearly as fast."""
-    monkeypatch.setattr(growth, "FREE_GROWTH_BYTES", ADDED)
-    made = made_of(product(256), product(1536))
-    found = {a.m: a.plain_weights for n in made if isinstance(a := n.attrs, DenseStrassenAttrs)}
-    assert found == {256: False, 1536: True}
-
-
 def test_weights_that_each_run_transforms_add_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the weights of all points would be too much, those of the window are taken as such."""
     monkeypatch.setattr(growth, "FREE_GROWTH_BYTES", 0)

@@ -134,6 +134,7 @@ def asked_of(shape: tuple[int, int, int, int], w: np.ndarray | None = None) -> A
         (1, 128, 768, 3072),
         (1, 197, 2304, 768),
         (8, 128, 3072, 768),
+        (1, 10_000, 1024, 1024),
         (1, 64, 3072, 768),
     ],
 )
@@ -177,10 +178,6 @@ def test_sums_that_leave_the_cache_are_not_made_by_a_run() -> None:
     x, w = var("x", 1500, 1 << 15), weights(1 << 15, 128)
     found = asked(matmul(x, Constant.of(w)), TARGET)
     assert found.against("strassen-runtime") == "the sums of a panel do not fit a core's cache"
-
-
-def test_weights_that_are_read_for_many_parts_of_the_rows_are_read_as_they_are() -> None:
-    assert asked_of((1, 10_000, 1024, 1024)).choice == "strassen-runtime"
 
 
 def test_weights_that_a_run_adds_up_are_as_large_as_the_model_s() -> None:

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Products with constant weights by Strassen's algorithm: seven products of halves, not eight.
 
-The estimate counts the fused multiply-adds of the register tiles, remainders included; the vectors
-that sums of blocks touch, the kernel that makes them and what cores read of each other's, which
-products of the same values share; and that weights are read from memory once: their sums, 7/4 of
-them, or, where a run makes the sums, the weights, and what it takes to make them.
+The estimate counts the fused multiply-adds of the register tiles, remainders included, and that
+cores share whole pairs of panels; the vectors that sums of blocks touch, the kernel that makes them
+and what cores read of each other's, which products of the same values share; and that weights are
+read from memory once: their sums, 7/4 of them, or, where a run makes the sums, the weights, and
+what it takes to make them.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from math import ceil
 
 import numpy as np
 
+from treadle.cost.forks import unevenness
 from treadle.cost.memory import filled_bytes, filled_stack_bytes
 from treadle.cost.registers import Tile, tile_set_cycles
 from treadle.cost.strassen import (
@@ -55,9 +57,9 @@ from treadle.optimize.methods.strassen_weights import (
 from treadle.settings import get
 from treadle.target.base import Target
 
-_WORTHWHILE, _WORTHWHILE_AT_RUNTIME = 0.95, 0.97
+_WORTHWHILE = 0.95
 """The share of another method's cycles it may take: more must be gained for a larger rounding
-error, and for larger weights."""
+error and larger weights."""
 
 
 def _applies(site: ProductSite) -> str | None:
@@ -117,21 +119,25 @@ def strassen_cycles(
     half, wide = half_of(shape.rows, target), strassen_width(shape, target) // lanes
     parts = shape.matrices * ceil(shape.rows / (2 * half))
     tile = Tile(best_rows(half, wide, _row_bytes(shape), target), wide)
-    halves = ceil(shape.columns / (2 * lanes * wide)) * wide
+    pairs = ceil(shape.columns / (2 * lanes * wide))
+    halves = pairs * wide
     products = parts * PRODUCTS * shape.steps / 2 * tile_set_cycles(half, halves, tile, 1, target)
     reading = reading_cycles(shape, target)
     if at_runtime:
-        read = np.count_nonzero(RIGHT) * shape.steps / 2 * halves
-        products += parts * weight_sum_cycles(read, target)
+        block = shape.steps / 2 * halves
+        read = np.count_nonzero(RIGHT) * block
+        products += parts * weight_sum_cycles(read, PRODUCTS * block, target)
     else:
         reading *= PRODUCTS / BLOCKS
+    products *= unevenness(parts * pairs, target)
     vectors = parts * half * shape.steps / 2 / lanes  # of a block
     size = 4 * target.vector_bytes * vectors  # of the four blocks, which are the values
     sums = sum_cycles((4 + PRODUCTS) * vectors, target) + sums_kernel_cycles(size, target)
     sums += handed_on_cycles(size, PRODUCTS / 4 * size, target)
     made = shape.matrices * shape.rows * ceil(shape.columns / lanes)
-    combined = combine_cycles(PRODUCTS / BLOCKS * made, made, target)
-    return max(products, reading) + sums / sharing + combined + written_cycles(made, target)
+    vectors = PRODUCTS / BLOCKS * made
+    combined = written_cycles(vectors, target) + combine_cycles(vectors, made, target)
+    return max(products, reading) + sums / sharing + combined
 
 
 def _estimate_by(*, at_runtime: bool) -> Callable[[ProductSite], float]:
@@ -201,7 +207,7 @@ def _method(*, at_runtime: bool) -> Method[ProductSite]:
         _applies_at_runtime if at_runtime else _applies,
         _estimate_by(at_runtime=at_runtime),
         _build_by(at_runtime=at_runtime),
-        worthwhile=lambda site: _WORTHWHILE_AT_RUNTIME if at_runtime else _WORTHWHILE,
+        worthwhile=lambda site: _WORTHWHILE,
         growth=(lambda site: 0) if at_runtime else _growth,
         objects=_objects_by(at_runtime=at_runtime),
         knobs=("panel width",),
