@@ -227,7 +227,7 @@ DEFERRED_BYTES = 1 << 20
 """Bytes of weights from which scaled ones are made again where they are packed, not kept
 meanwhile."""
 
-FREE_GROWTH_BYTES = 512 << 10
+FREE_GROWTH_BYTES = 64 << 10
 """Bytes by which the weights of any model may grow: few compared with a small one's images."""
 
 WORKERS_BYTES = 16 << 20
