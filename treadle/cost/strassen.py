@@ -44,7 +44,7 @@ def sum_cycles(vectors: Numbers, target: Target, *, in_memory: bool = False) -> 
 
 
 def weight_sum_cycles(read: float, written: float, target: Target) -> float:
-    """Return the cycles to make so many vectors of sums of blocks of weights, and of what is read.
+    """Return the cycles to make sums of blocks of weights: so many vectors of each.
 
     Blocks come from level 2, and sums are written meanwhile; where vectors are short the loads and
     stores themselves take longer.
@@ -61,7 +61,8 @@ def sums_kernel_cycles(values: Numbers, target: Target) -> Numbers:
     made. A kernel of products fetches them during its arithmetic; one of sums has too little to
     hide that.
     """
-    return target.cores * fork_cycles(target) + remote_cycles(values * (1 - 1 / target.cores), target)
+    of_others = values * (1 - 1 / target.cores)
+    return target.cores * fork_cycles(target) + remote_cycles(of_others, target)
 
 
 def handed_on_cycles(values: float, sums: float, target: Target) -> float:

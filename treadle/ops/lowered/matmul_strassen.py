@@ -8,9 +8,8 @@ Rows, steps and columns are halved (Strassen, "Gaussian Elimination is not Optim
 
 The sums of weights are made when the model is compiled, or by the run that reads them
 (`plain_weights`); those of the values by an operator of their own, `strassen_blocks`: products of
-the same values share them. Columns are halved within each pair
-of panels and rows within parts of `2 half`, so that the products of a pair and a part stay in the
-cache until they are combined.
+the same values share them. Columns are halved within each pair of panels and rows within parts of
+`2 half`, so that the products of a pair and a part stay in the cache until they are combined.
 
 A row is added to the row `half` below. So that a row of small values keeps its digits
 next to one of large values, each is first scaled by a power of two, which is exact, to a largest
