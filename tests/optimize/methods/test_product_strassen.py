@@ -48,9 +48,7 @@ def weights(k: int, n: int) -> np.ndarray:
     return (RNG.standard_normal((k, n)) / np.sqrt(k)).astype(np.float32)
 
 
-def product_of(
-    x: np.ndarray, w: np.ndarray, width: int, *, at_runtime: bool = False
-) -> np.ndarray:
+def product_of(x: np.ndarray, w: np.ndarray, width: int, *, at_runtime: bool = False) -> np.ndarray:
     """Return x w by the operators' references."""
     pack = pack_blocks if at_runtime else pack_strassen
     a, packed = var("x", *x.shape), Constant.of(pack(w, width))

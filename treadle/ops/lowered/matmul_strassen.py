@@ -50,7 +50,7 @@ OUT = np.array(
      [0, 1, 0, 1, 0, 0, 0], [1, -1, 1, 0, 0, 1, 0]]
 )  # fmt: skip
 """Factors of the blocks 11, 12, 21, 22 (of A, of B), and of the 7 products for each block of C."""
-PRODUCTS, BLOCKS = RIGHT.shape
+PRODUCTS, BLOCKS = len(RIGHT), len(OUT)
 TRAILER = ALIGNMENT // itemsize("float32")
 """Elements behind the sums of a row, as many as keep rows aligned: the first of product 0 and of
 product 1 is the power of two by which results of the upper and of the lower row are scaled."""
