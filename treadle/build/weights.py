@@ -15,11 +15,16 @@ from treadle.graph.text import functions_of
 from treadle.graph.types import tensor_type
 from treadle.ops.lowered.conv_strassen import conv2d_strassen_nchwc
 from treadle.ops.lowered.conv_winograd import WinogradAttrs
-from treadle.ops.lowered.matmul_strassen import LEFT, DenseStrassenAttrs, dense_strassen
+from treadle.ops.lowered.matmul_strassen import (
+    BLOCKS,
+    PRODUCTS,
+    DenseStrassenAttrs,
+    dense_strassen,
+)
 from treadle.runtime.array import is_ready
 from treadle.runtime.pages import release_pages
 
-_STRASSEN = Fraction(4, len(LEFT))  # four blocks become seven sums
+_STRASSEN = Fraction(BLOCKS, PRODUCTS)  # blocks become sums
 
 
 def store_constants(constants: Iterable[g.Constant]) -> None:

@@ -21,6 +21,7 @@ from treadle.graph.operator import Group
 from treadle.ops.schedules.default import schedule_operands
 from treadle.ops.schedules.stages import (
     axes_of,
+    by_register,
     compute_of,
     fetch_distance,
     inline_movement,
@@ -77,7 +78,7 @@ def schedule_dense_strassen(group: Group, target: Target, knobs: Knobs) -> None:
     place = _combine(result, products, group.attrs.half, lanes)
     sums, rows = _multiply(s, products, group.attrs.half, lanes, target, knobs)
     if group.attrs.plain_weights:
-        _weight_sums(s, sums, products, lanes)
+        _weight_sums(s, sums, products, target)
     _fetch(s, sums, rows, group.attrs, target, knobs)
     products.compute_at(result, place)
 
@@ -127,12 +128,12 @@ def _multiply(
     return sums, rows
 
 
-def _weight_sums(s: Schedule, sums: Stage, products: Stage, lanes: int) -> None:
+def _weight_sums(s: Schedule, sums: Stage, products: Stage, target: Target) -> None:
     """Make the sums of plain weights that a product takes, right before it."""
     made = s[compute_of(sums).input_tensors[1]]
     *_, column = axes_of(made)
-    vector, lane = made.split(column, factor=min(lanes, known(column)))
-    made.unroll(vector)
+    register, lane = by_register(made, column, target)
+    made.unroll(register)
     made.vectorize(lane)
     made.compute_at(products, axes_of(products)[0])
 
@@ -148,17 +149,16 @@ def _fetch(
     """Fetch the weights of the next product evenly; plain ones, of the next pair of panels."""
     op = compute_of(sums)
     (k,), (p, *_, row, pair, column) = op.reduce_axis, op.axis
-    weights, passes = op.input_tensors[1], ([row], rows, attrs.half)
-    if not attrs.plain_weights:
+    weights, along = op.input_tensors[1], p
+    before: list[tuple[list[IterVar], int]] = []  # the products that read the same
+    if attrs.plain_weights:
+        weights, along = compute_of(s[weights]).input_tensors[0], pair
+        before = [([p], 1)]
+    else:
         vectors = max(1, known(column) // target.lanes())
         ahead = ceil(steps_to_memory(tile_cycles(rows, vectors, target), target))
         by_step = fetches_by_step(target.vector_bytes, -(-attrs.half // rows), target)
         if steps := fetch_distance(knobs, "fetch_weights", ahead, pays=by_step):
             sums.prefetch(weights, k, steps)
-    if not knobs.flag("fetch_panel", default=True):
-        return
-    if attrs.plain_weights:
-        blocks = compute_of(s[weights]).input_tensors[0]
-        sums.prefetch_panel(blocks, k, [pair], tiles=[([p], 1), passes])
-    else:
-        sums.prefetch_panel(weights, k, [p], tiles=[passes])
+    if knobs.flag("fetch_panel", default=True):
+        sums.prefetch_panel(weights, k, [along], tiles=[*before, ([row], rows, attrs.half)])

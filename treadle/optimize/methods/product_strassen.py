@@ -10,7 +10,7 @@ what it takes to make them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 from math import ceil
 
 import numpy as np
@@ -71,8 +71,7 @@ def _applies(site: ProductSite) -> str | None:
     shape = site.shape
     if shape.steps % 2 or min(shape.rows, shape.columns, shape.steps) < 2:
         return "it is for even depths and matrices of some hundred rows"
-    row = 4 * strassen_width(shape, site.target)  # of the products of a pair of panels
-    if PRODUCTS * half_of(shape.rows, site.target) * row > filled_stack_bytes(site.target):
+    if _products_bytes(shape, site.target) > filled_stack_bytes(site.target):
         return "the products of a pair of panels do not fit a core's cache"
     return None if get().winograd else "it is switched off"
 
@@ -82,11 +81,20 @@ def _applies_at_runtime(site: ProductSite) -> str | None:
     if against is not None:
         return against
     shape, target = site.shape, site.target
-    row = 4 * strassen_width(shape, target)
-    products, made = PRODUCTS * half_of(shape.rows, target) * row, shape.steps // 2 * row
+    made, products = shape.steps // 2 * _panel_bytes(shape, target), _products_bytes(shape, target)
     if made > filled_bytes(target, 2) or products + made > filled_stack_bytes(target):
         return "the sums of a panel do not fit a core's cache"
     return None
+
+
+def _panel_bytes(shape: MatmulShape, target: Target) -> int:
+    """Return the bytes of a row of a panel."""
+    return 4 * strassen_width(shape, target)
+
+
+def _products_bytes(shape: MatmulShape, target: Target) -> int:
+    """Return the bytes of the products of a pair of panels and a part of the rows."""
+    return PRODUCTS * half_of(shape.rows, target) * _panel_bytes(shape, target)
 
 
 def half_of(rows: int, target: Target) -> int:
@@ -131,19 +139,17 @@ def strassen_cycles(
         reading *= PRODUCTS / BLOCKS
     products *= unevenness(parts * pairs, target)
     vectors = parts * half * shape.steps / 2 / lanes  # of a block
-    size = 4 * target.vector_bytes * vectors  # of the four blocks, which are the values
-    sums = sum_cycles((4 + PRODUCTS) * vectors, target) + sums_kernel_cycles(size, target)
-    sums += handed_on_cycles(size, PRODUCTS / 4 * size, target)
-    made = shape.matrices * shape.rows * ceil(shape.columns / lanes)
-    vectors = PRODUCTS / BLOCKS * made
-    combined = written_cycles(vectors, target) + combine_cycles(vectors, made, target)
+    size = BLOCKS * target.vector_bytes * vectors  # of all blocks, which are the values
+    sums = sum_cycles((BLOCKS + PRODUCTS) * vectors, target) + sums_kernel_cycles(size, target)
+    sums += handed_on_cycles(size, PRODUCTS / BLOCKS * size, target)
+    results = shape.matrices * shape.rows * ceil(shape.columns / lanes)
+    made = PRODUCTS / BLOCKS * results
+    combined = written_cycles(made, target) + combine_cycles(made, results, target)
     return max(products, reading) + sums / sharing + combined
 
 
-def _estimate_by(*, at_runtime: bool) -> Callable[[ProductSite], float]:
-    return lambda site: strassen_cycles(
-        site.shape, site.sharing, site.target, at_runtime=at_runtime
-    )
+def _estimate(site: ProductSite, *, at_runtime: bool) -> float:
+    return strassen_cycles(site.shape, site.sharing, site.target, at_runtime=at_runtime)
 
 
 def _key(site: ProductSite, *, at_runtime: bool) -> tuple[str, Constant, int]:
@@ -161,19 +167,10 @@ def _growth(site: ProductSite) -> int:
     return extra_bytes(site.shape.steps, site.shape.columns)
 
 
-def _objects_by(*, at_runtime: bool) -> Callable[[ProductSite], str | None]:
-    """Say why weights stay as they are although that is slower."""
-
-    def objects(site: ProductSite) -> str | None:
-        if site.shared.has(_key(site, at_runtime=at_runtime)):
-            return None
-        return objection(site.weights.value)
-
-    return objects
-
-
-def _build_by(*, at_runtime: bool) -> Callable[[ProductSite], Node]:
-    return lambda site: _build(site, at_runtime=at_runtime)
+def _objects(site: ProductSite) -> str | None:
+    """Say why weights stay as they are although that is slower; looked for once per matrix."""
+    key = ("objection", site.weights)
+    return site.shared.once(key, lambda: objection(site.weights.value))
 
 
 def _build(site: ProductSite, *, at_runtime: bool) -> Node:
@@ -205,11 +202,11 @@ def _method(*, at_runtime: bool) -> Method[ProductSite]:
         _name(at_runtime),
         matmul,
         _applies_at_runtime if at_runtime else _applies,
-        _estimate_by(at_runtime=at_runtime),
-        _build_by(at_runtime=at_runtime),
+        partial(_estimate, at_runtime=at_runtime),
+        partial(_build, at_runtime=at_runtime),
         worthwhile=lambda site: _WORTHWHILE,
         growth=(lambda site: 0) if at_runtime else _growth,
-        objects=_objects_by(at_runtime=at_runtime),
+        objects=_objects,
         knobs=("panel width",),
         layout="weights in panels",
     )
