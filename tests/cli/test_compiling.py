@@ -83,6 +83,29 @@ def test_what_was_compiled_is_written_again(
     assert (tmp_path / "c.tar.tir").exists()
 
 
+def test_a_file_that_holds_what_is_kept_is_touched_only(model: Path, tmp_path: Path) -> None:
+    artifact = tmp_path / "a.tar"
+    words = ["compile", str(model), *SHAPES, "-o", str(artifact)]
+    with use(cache=tmp_path / "cache", model_cache=100):
+        assert main(words) == 0
+        content = artifact.read_bytes()
+        os.utime(artifact, (1, 1))
+        of_first = artifact.stat()
+        assert main(words) == 0
+        assert artifact.stat().st_ino == of_first.st_ino
+        assert artifact.stat().st_mtime > of_first.st_mtime
+        for other in (content[:-1], content + b"\0", content[:-9] + b"\1" + content[-8:], b""):
+            artifact.write_bytes(other)
+            assert main(words) == 0
+            assert artifact.read_bytes() == content
+        (tmp_path / "other.tar").write_bytes(content)
+        artifact.unlink()
+        artifact.symlink_to("other.tar")  # the name of another's file: replaced, as ever
+        assert main(words) == 0
+    assert not artifact.is_symlink()
+    assert artifact.read_bytes() == content
+
+
 def test_other_machines_models_are_kept_and_only_written(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

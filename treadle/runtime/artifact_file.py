@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import os
+import stat
 import tempfile
+from pathlib import Path
 from typing import IO
 
 from treadle.errors import ArtifactError, UsageError
@@ -62,6 +64,30 @@ class ArtifactFile:
                 at=self.name,
                 hint="replace files that are in use by renaming others to their names",
             )
+
+    def is_at(self, path: Path) -> bool:
+        """True where a regular file of its own at `path` holds the same bytes."""
+        try:
+            other = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
+        except OSError:
+            return False
+        try:
+            mine, found = os.fstat(self.descriptor), os.fstat(other)
+            if not stat.S_ISREG(found.st_mode) or found.st_size != mine.st_size:
+                return False
+            return not os.path.samestat(mine, found) and self._holds_bytes_of(other, mine.st_size)
+        except OSError:
+            return False
+        finally:
+            os.close(other)
+
+    def _holds_bytes_of(self, other: int, size: int) -> bool:
+        mine, theirs = bytearray(_PIECE), bytearray(_PIECE)  # a short piece leaves equal ends
+        for at in range(0, size, _PIECE):
+            counts = {os.preadv(self.descriptor, [mine], at), os.preadv(other, [theirs], at)}
+            if counts != {min(_PIECE, size - at)} or mine != theirs:
+                return False
+        return True
 
     def close(self) -> None:
         """Close the file."""
