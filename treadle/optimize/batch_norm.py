@@ -33,7 +33,7 @@ from treadle.optimize.rule import Rule, Uses, attrs_of
 
 
 def _fold_into_linear(call: Call, uses: Uses) -> Node | None:
-    factors = _factors(call)
+    factors = factors_of(call)
     linear = linear_of(call.args[0], uses)
     if factors is None or linear is None:
         return None
@@ -53,7 +53,8 @@ def _parameters(call: Call) -> list[Vector] | None:
     return arrays if len(arrays) == len(call.args) - 1 else None
 
 
-def _factors(call: Call) -> tuple[Vector, Vector] | None:
+def factors_of(call: Call) -> tuple[Vector, Vector] | None:
+    """Return s and t of a batch normalisation; None unless its parameters are constants."""
     values = _parameters(call)
     if values is None:
         return None
@@ -64,7 +65,7 @@ def _factors(call: Call) -> tuple[Vector, Vector] | None:
 
 
 def _expand(call: Call, uses: Uses) -> Node | None:
-    factors = _factors(call)
+    factors = factors_of(call)
     if factors is None:
         return None
     type_ = tensor_type(call.type)

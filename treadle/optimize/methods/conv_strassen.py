@@ -35,7 +35,7 @@ from treadle.ops.lowered.conv_strassen import (
     strassen_blocks_nchwc,
     tiles_of,
 )
-from treadle.ops.lowered.matmul_strassen import PRODUCTS
+from treadle.ops.lowered.matmul_strassen import BLOCKS, PRODUCTS
 from treadle.optimize.blocked import Blocked
 from treadle.optimize.channel_order import PADDING, ChannelOrder, pack_weights, packed_constant
 from treadle.optimize.methods.convolution import ConvSite, why_not_in_blocks
@@ -288,10 +288,10 @@ def _cycles(shape: PointwiseShape, tiles: _Tiles, target: Target) -> Floats:
     times = is_shared * np.where(is_held, 1, -(-pairs // target.cores))
     waits += parts * (target.cores - 1) * times * remote_cycles(sums_bytes, target)
     vectors = parts * of_part * rows * shape.inputs / 2 * registers  # of a block
-    sums = sum_cycles((4 + PRODUCTS) * vectors, target, in_memory=True)
-    sums += sums_kernel_cycles(4 * target.vector_bytes * vectors, target)
+    sums = sum_cycles((BLOCKS + PRODUCTS) * vectors, target, in_memory=True)
+    sums += sums_kernel_cycles(BLOCKS * target.vector_bytes * vectors, target)
     made = shape.batch * shape.positions * shape.outputs * registers
-    combined = combine_cycles(PRODUCTS / 4 * made, made, target) + place_cycles(made, target)
+    combined = combine_cycles(PRODUCTS / BLOCKS * made, made, target) + place_cycles(made, target)
     products = np.maximum(products, reading)
     return products + waits + sums + combined
 

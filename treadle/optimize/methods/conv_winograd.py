@@ -11,9 +11,9 @@ share them, and adds nothing to the weights.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import prod
 
 import numpy as np
@@ -217,12 +217,8 @@ def _cheapest(site: ConvSite, tile: int, *, at_runtime: bool = False) -> tuple[f
     return min((_plan_of(x, site.target, width=width).cycles, t) for t, x in shapes.items())
 
 
-def _applies_by(tile: int, *, at_runtime: bool) -> Callable[[ConvSite], str | None]:
-    return lambda site: (_applies_at_runtime if at_runtime else _applies)(site, tile)
-
-
-def _estimate_by(tile: int, *, at_runtime: bool = False) -> Callable[[ConvSite], float]:
-    return lambda site: _blocking_cycles(site) + _cheapest(site, tile, at_runtime=at_runtime)[0]
+def _estimate(site: ConvSite, tile: int, *, at_runtime: bool) -> float:
+    return _blocking_cycles(site) + _cheapest(site, tile, at_runtime=at_runtime)[0]
 
 
 def _order(site: ConvSite) -> ChannelOrder:
@@ -245,11 +241,15 @@ def _blocking_cycles(site: ConvSite) -> float:
     return site.blocking_cycles() + packed
 
 
-def _growth(site: ConvSite, tile: int) -> int:
-    """Return by how many bytes weights at all points are larger than those of the window."""
-    points = weights_at_points(_axes(site, tile))
-    plain = _plain_bytes(site) * _cheapest(site, tile)[1]
-    return plain * points // prod(_kernel(site)) - site.weights.nbytes
+def _growth(site: ConvSite, tile: int, *, at_runtime: bool) -> int:
+    """Return by how many bytes weights at all points are larger than those of the window.
+
+    Those that stay plain grow by zeros, where channels are added.
+    """
+    plain = _plain_bytes(site) * _cheapest(site, tile, at_runtime=at_runtime)[1]
+    if not at_runtime:
+        plain = plain * weights_at_points(_axes(site, tile)) // prod(_kernel(site))
+    return plain - site.weights.nbytes
 
 
 def _plain_bytes(site: ConvSite) -> int:
@@ -258,27 +258,13 @@ def _plain_bytes(site: ConvSite) -> int:
     return given * site.block // channels_of(site.data) if site.has_few_channels else given
 
 
-def _growth_at_runtime(site: ConvSite, tile: int) -> int:
-    """Return by how many bytes weights grow that stay plain: by zeros, where channels are added."""
-    plain = _plain_bytes(site) * _cheapest(site, tile, at_runtime=True)[1]
-    return plain - site.weights.nbytes
-
-
-def _growth_by(tile: int, *, at_runtime: bool = False) -> Callable[[ConvSite], int]:
-    return lambda site: (_growth_at_runtime if at_runtime else _growth)(site, tile)
-
-
-def _build_by(tile: int, *, at_runtime: bool = False) -> Callable[[ConvSite], Blocked]:
-    return lambda site: _build(site, tile, at_runtime=at_runtime)
-
-
-def _worthwhile_by(tile: int) -> Callable[[ConvSite], float]:
-    return lambda site: _WORTHWHILE[_stride(site)][tile]
+def _worthwhile(site: ConvSite, tile: int) -> float:
+    return _WORTHWHILE[_stride(site)][tile]
 
 
 def _build(site: ConvSite, tile: int, *, at_runtime: bool) -> Blocked:
     _, together = _cheapest(site, tile, at_runtime=at_runtime)
-    site.shared.grow(site.node, _growth_by(tile, at_runtime=at_runtime)(site))
+    site.shared.grow(site.node, _growth(site, tile, at_runtime=at_runtime))
     if _is_dynamic(site):
         return _build_dynamic(site, tile, at_runtime=at_runtime)
     weights, groups = site.known_weights, site.groups // together
@@ -368,11 +354,11 @@ def _method(tile: int, *, at_runtime: bool) -> Method[ConvSite]:
     return Method(
         f"winograd-{tile}-runtime" if at_runtime else f"winograd-{tile}",
         conv,
-        _applies_by(tile, at_runtime=at_runtime),
-        _estimate_by(tile, at_runtime=at_runtime),
-        _build_by(tile, at_runtime=at_runtime),
-        worthwhile=_worthwhile_by(tile),
-        growth=_growth_by(tile, at_runtime=at_runtime),
+        partial(_applies_at_runtime if at_runtime else _applies, tile=tile),
+        partial(_estimate, tile=tile, at_runtime=at_runtime),
+        partial(_build, tile=tile, at_runtime=at_runtime),
+        worthwhile=partial(_worthwhile, tile=tile),
+        growth=partial(_growth, tile=tile, at_runtime=at_runtime),
         knobs=("block", "groups taken as one"),
         layout="NCHWc",
     )

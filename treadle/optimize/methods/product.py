@@ -9,7 +9,7 @@ from treadle.dtype import bits
 from treadle.graph.nodes import Call, Constant, Node
 from treadle.graph.types import tensor_type
 from treadle.ops import elementwise as ew
-from treadle.ops.lowered.matmul_strassen import PRODUCTS
+from treadle.ops.lowered.matmul_strassen import BLOCKS, PRODUCTS
 from treadle.ops.schedules.estimates import MatmulShape
 from treadle.ops.schedules.tiles import best_panel, best_row_panel
 from treadle.optimize.blocked import Values
@@ -21,7 +21,7 @@ from treadle.target.base import Target
 
 def extra_bytes(steps: int, columns: int) -> int:
     """Return how much larger float32 weights of steps x columns are for Strassen's algorithm."""
-    return (PRODUCTS - 4) * steps * columns
+    return (PRODUCTS - BLOCKS) * steps * columns
 
 
 class ProductSite(Site):
