@@ -123,7 +123,7 @@ def test_not_where_an_axis_is_named() -> None:
 
 def test_a_sum_with_what_is_in_blocks_is_in_blocks() -> None:
     x = var("x", 1, 32, 12, 12)
-    in_blocks = conv(x, constant(32, 32, 3, 3), pads_before=(1, 1), pads_after=(1, 1))
+    in_blocks = conv(ew.relu(x), constant(32, 32, 3, 3), pads_before=(1, 1), pads_after=(1, 1))
     alone = pixelwise(x, 32, 32)
     before = canonicalize(function(ew.add(alone, in_blocks), params=[x]))
     asked = {call_text(alone): "plain", call_text(in_blocks): "direct"}

@@ -157,10 +157,10 @@ def _sum(wide: _Branch, narrow: _Branch, origin: str) -> Node | None:
         weights = total.astype(dt.to_numpy(own.type.dtype))
     if not np.isfinite(weights).all():
         return None
-    result = Call(
-        conv, (wide.x, Constant.of(weights, origin=own.origin)), call.attrs, call.type, call.origin
-    )
     shifts = [b.shift for b in (wide, narrow) if b.shift is not None]
+    operands = (wide.x, Constant.of(weights, origin=own.origin))
+    # Of the node whose result it gives.
+    result = Call(conv, operands, call.attrs, call.type, call.origin if shifts else origin)
     if not shifts:
         return result
     constant = channel_constant(sum(shifts[1:], shifts[0]), tensor_type(call.type), 1)

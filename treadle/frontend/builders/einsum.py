@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
+from itertools import chain
 from typing import TypeAlias
 
 from treadle.errors import ModelError
@@ -150,9 +150,10 @@ def _product(a: Term, b: Term, keep: set[str]) -> Term:
     return reshaped(made, [sizes[c] for c in labels]), labels
 
 
-def _arranged(term: Term, *groups: Sequence[str]) -> Node:
-    """Return a term with the axes of each group made one, in the order of the groups."""
+def _arranged(term: Term, batch: Sequence[str], *groups: Sequence[str]) -> Node:
+    """Return a term with the axes of `batch` first, and then those of each group made one."""
     value, labels = term
     sizes = dict(zip(labels, dims_of(value), strict=True))
-    order = [labels.index(c) for c in reduce(lambda x, y: [*x, *y], groups, list[str]())]
-    return reshaped(transposed(value, order), [product_of(sizes[c] for c in g) for g in groups])
+    order = [labels.index(c) for c in (*batch, *chain(*groups))]
+    shape = [*(sizes[c] for c in batch), *(product_of(sizes[c] for c in g) for g in groups)]
+    return reshaped(transposed(value, order), shape)
