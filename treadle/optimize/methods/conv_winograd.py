@@ -67,7 +67,8 @@ def _applies(site: ConvSite, tile: int) -> str | None:
         return against
     if site.data.dtype != "float32":
         return "it is for float32"
-    against = _why_no_stride(site) or why_not_filtered(_axes(site, tile))
+    axes = _axes(site, tile)
+    against = _why_no_stride(site) or why_not_filtered(axes) or _why_not_apart(site, axes)
     if against is None and _is_dynamic(site):
         against = _why_not_dynamic(site)
     elif against is None and min(known_sizes(a.out for a in site.window)) < 1:
@@ -99,6 +100,16 @@ def _why_no_stride(site: ConvSite) -> str | None:
     if strides <= {1} or (strides == {2} and _gaps(site) == (1, 1)):
         return None
     return "it is for strides of 1, or of 2 without dilation"
+
+
+def _why_not_apart(site: ConvSite, axes: Sequence[FilterAxis]) -> str | None:
+    """Return why filters of a channel each are not filtered: a block of them is taken as one."""
+    if site.groups == 1 or site.per_group > 1:
+        return None
+    taken, plain = prod(a.products for a in axes), prod(a.tile * a.kernel for a in axes)
+    if site.block * taken < plain:
+        return None
+    return "a block of channels taken as one has more products than filtering saves"
 
 
 def _is_volume(site: ConvSite) -> bool:
@@ -145,17 +156,20 @@ def _axes(site: ConvSite, tile: int) -> tuple[FilterAxis, FilterAxis]:
 
 
 def _groups_taken_as_one(site: ConvSite) -> list[int]:
-    """Return how many groups may be computed as one: all, or those that fill whole blocks."""
+    """Return how many groups may be computed as one: the fewest that fill whole blocks, or twice.
+
+    More than these have more products. Where blocks have other widths all groups are one.
+    """
     order, groups = _order(site), site.groups
-    found = [groups] if order.block == site.block else []
     if order != ChannelOrder.natural(site.per_group * groups, site.block):
-        return found
+        return [groups] if order.block == site.block else []
     widths = site.per_group, site.filters // groups
-    return found + [
+    found = [
         t
-        for t in range(1, groups)
-        if groups % t == 0 and all(w * t % site.block == 0 for w in widths)
+        for t in range(1, groups + 1)
+        if groups % t == 0 and (t == groups or all(w * t % site.block == 0 for w in widths))
     ]
+    return [t for t in found if t <= 2 * found[0]]
 
 
 def _applies_at_runtime(site: ConvSite, tile: int) -> str | None:
