@@ -10,6 +10,7 @@ import pytest
 
 from tests.optimize.cases import assert_same, constant, function, var
 from treadle.build.compile import compile_model
+from treadle.frontend.builders.einsum import einsum
 from treadle.graph.interpret import run
 from treadle.graph.nodes import Call, Constant, Function, Module, Node, topological
 from treadle.ops.elementwise import add, divide, exp, isnan, multiply, tanh, where
@@ -141,6 +142,22 @@ def _one_head() -> Function:
     return function(matmul(softmax(scores, axis=1), c), params=[a, b, c])
 
 
+def _einsum_of_one_head() -> Function:
+    a, b, c = var("a", 1, 1, 33, 8), var("b", 1, 1, 40, 8), var("c", 1, 1, 40, 20)
+    scores = multiply(einsum("bhlk,bhtk->bhlt", (a, b)), _number(0.3))
+    context = einsum("bhlt,bhtv->bhlv", (softmax(scores, axis=3), c))
+    return function(context, params=[a, b, c])
+
+
+def _heads_without_a_batch() -> Function:
+    """As XGLM is exported: keys and weights are one image's heads, queries and values a batch."""
+    queries, values = (transpose(x, perm=(0, 2, 1, 3)) for x in (q, v))
+    keys = reshape(transpose(k, perm=(0, 2, 1, 3)), shape=(HEADS, KEYS, DEPTH))
+    scores = add(matmul(queries, transpose(keys, perm=(0, 2, 1))), constant(1, 1, ROWS, KEYS))
+    weights = softmax(reshape(scores, shape=(HEADS, ROWS, KEYS)), axis=2)
+    return function(matmul(weights, values), params=[q, k, v])
+
+
 def _one_query() -> Function:
     a, b, c = var("a", 3, 1, 16), var("b", 3, 40, 16), var("c", 3, 40, 20)
     weights = softmax(matmul(a, transpose(b, perm=(0, 2, 1))), axis=2)
@@ -183,6 +200,8 @@ CASES: dict[str, Callable[[], Function]] = {
     "channels outside of all": _channels_outside_of_all,
     "merged heads": _merged_heads,
     "one head": _one_head,
+    "einsum of one head": _einsum_of_one_head,
+    "heads without a batch": _heads_without_a_batch,
     "one query": _one_query,
     "rows without keys": _rows_without_keys,
 }

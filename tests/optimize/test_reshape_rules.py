@@ -21,6 +21,8 @@ from treadle.optimize.reshape_rules import factors_of
 from treadle.optimize.rule import apply_rules
 
 x = var("x", 2, 3, 4, 5)
+y = var("y", 2, 3, 5, 7)
+one = var("one", 1, 3, 4, 5)
 TWO = Constant.of(np.int64(2))
 
 
@@ -30,7 +32,6 @@ def _turned(cut: tuple[int, ...]) -> Function:
 
 
 def _product(rows: int = 6) -> Function:
-    y = var("y", 2, 3, 5, 7)
     a, b = reshape(x, shape=(rows, -1, 5)), reshape(y, shape=(rows, -1, 7))
     return function(matmul(a, b), params=[x, y])
 
@@ -45,6 +46,12 @@ CASES: dict[str, Callable[[], Function]] = {
             transpose(reshape(x, shape=(6, 4, 5)), perm=(0, 2, 1)),
         ),
         params=[x],
+    ),
+    "sink_ones_below_product": lambda: function(
+        matmul(reshape(one, shape=(3, 4, 5)), y), params=[one, y]
+    ),
+    "sink_ones_below_product_of_turned": lambda: function(
+        matmul(x, transpose(reshape(one, shape=(3, 4, 5)), perm=(0, 2, 1))), params=[x, one]
     ),
     "sink_below_softmax": lambda: function(
         softmax(reshape(x, shape=(6, 4, 5)), axis=2), params=[x]
@@ -77,6 +84,12 @@ UNCHANGED: dict[str, Callable[[], Function]] = {
     "a merge that stays": lambda: _turned((6, 20)),
     "a gather along a merged axis": lambda: function(
         gather(reshape(x, shape=(6, 4, 5)), TWO, axis=0), params=[x]
+    ),
+    "axes of 1 of a product with a matrix": lambda: function(
+        matmul(reshape(one, shape=(3, 4, 5)), var("w", 5, 7)), params=[one]
+    ),
+    "a factor whose axes are merged": lambda: function(
+        matmul(reshape(x, shape=(6, 4, 5)), var("w", 6, 5, 7)), params=[x]
     ),
     "several indices": lambda: function(
         gather(reshape(x, shape=(6, 4, 5)), Constant.of(np.array([1, 2])), axis=1), params=[x]

@@ -8,8 +8,10 @@ made, and merges go down; both are free there, and what stood between them is re
                                               -> transpose(reshape(x)) of the factors
 2. matmul(R(a), R(b)), R a merge of the axes before the last two -> R(matmul(a, b)); a factor
    may be a transpose of R(a) that swaps the last two axes; softmax(R(a)) -> R(softmax(a))
-3. gather of one index of a reshape that merges other axes -> reshape of the gather
-4. reshape of a gather of one index, splitting other axes  -> gather of the reshape
+3. matmul(O(a), b), O a reshape that drops axes of 1 before the others, b no matrix
+                                              -> O(matmul(a, b)); a factor may be as in 2
+4. gather of one index of a reshape that merges other axes -> reshape of the gather
+5. reshape of a gather of one index, splitting other axes  -> gather of the reshape
 """
 
 from __future__ import annotations
@@ -119,6 +121,26 @@ def _sink_below_product(call: Call, uses: Uses) -> Node | None:
     return reshaped(made, tensor_type(call.type).shape, call.origin)
 
 
+def _sink_ones_below_product(call: Call, uses: Uses) -> Node | None:
+    if any(tensor_type(a.type).ndim < 3 for a in call.args):
+        return None
+    values = [_with_ones(a) for a in call.args]
+    if all(v is a for v, a in zip(values, call.args, strict=True)):
+        return None
+    made = matmul.call(call.attrs, values, origin=call.origin)
+    return reshaped(made, tensor_type(call.type).shape, call.origin)
+
+
+def _with_ones(node: Node) -> Node:
+    """Return the value whose axes of 1 before all others are dropped, else the node itself."""
+    value, shape = _stack(node), _shape(node)
+    whole = None if value is None else _shape(value)
+    if value is None or shape is None or whole is None:
+        return node
+    count = len(whole) - len(shape)
+    return value if whole == (1,) * count + shape else node
+
+
 def _sink_below_softmax(call: Call, uses: Uses) -> Node | None:
     value, attrs = _stack(call.args[0]), attrs_of(call)
     last = tensor_type(call.type).ndim - 1
@@ -202,5 +224,6 @@ RULES = (
     Rule("split_before_gather", (reshape,), _split_before_gather),
     Rule("gather_before_merge", (gather,), _gather_before_merge),
     Rule("sink_below_product", (matmul,), _sink_below_product),
+    Rule("sink_ones_below_product", (matmul,), _sink_ones_below_product),
     Rule("sink_below_softmax", (softmax,), _sink_below_softmax),
 )
