@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""16-bit floats in LLVM IR: their conversions to and from float32, each rounded once.
+"""Floats in LLVM IR: the better of two, and 16-bit ones: to and from float32, each rounded once.
 
 bfloat16 always, and float16 where the machine has no conversion instructions, are converted with
 integer arithmetic: the results are the same on every machine (the bfloat16 instruction of x86
@@ -19,6 +19,18 @@ from treadle.target.llvm_builder import (
     suffix,
     vector,
 )
+
+_VECTORS = {
+    "<4 x float>": ("sse", "x86.sse.{}.ps"),
+    "<2 x double>": ("sse2", "x86.sse2.{}.pd"),
+    "<8 x float>": ("avx", "x86.avx.{}.ps.256"),
+    "<4 x double>": ("avx", "x86.avx.{}.pd.256"),
+    "<16 x float>": ("avx512f", "x86.avx512.{}.ps.512"),
+    "<8 x double>": ("avx512f", "x86.avx512.{}.pd.512"),
+}
+"""By the type, the feature that x86's smaller and larger of two vectors need, and their names."""
+_AS_SET = ("i32", "4")
+"""How those of AVX-512 treat exceptions: as the control register says."""
 
 
 def _f32(bits: int) -> str:
@@ -50,7 +62,16 @@ class Floats:
         return self.narrow(value, dtype, lanes)
 
     def better(self, test: str, type_: str, lanes: int, x: str, y: str) -> str:
-        """Return `x` where the comparison with `y` holds, else `y`; `type_` is their LLVM type."""
+        """Return `x` where the comparison with `y` holds, else `y`; `type_` is their LLVM type.
+
+        `test` is olt or ogt. For a vector x86 has an instruction that does just that. It is asked
+        for by name: of a choice with a constant LLVM makes one among what comes of both.
+        """
+        feature, instruction = _VECTORS.get(type_, ("", ""))
+        if self.machine.x86 and feature in self.machine.features:
+            name = instruction.format("min" if test == "olt" else "max")
+            rounding = (_AS_SET,) if feature == "avx512f" else ()
+            return self.b.intrinsic(type_, name, (type_, x), (type_, y), *rounding)
         cond = self.b.let(f"fcmp {test} {type_} {x}, {y}")
         return self.b.choose(cond, type_, lanes, x, y)
 

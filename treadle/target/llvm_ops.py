@@ -21,7 +21,7 @@ from treadle.target.llvm_casts import Casts
 from treadle.target.llvm_floats import Floats
 from treadle.target.llvm_integers import Integers
 from treadle.target.llvm_intrinsics import Intrinsics
-from treadle.target.value_facts import is_never_nan
+from treadle.target.value_facts import is_never_nan, scalar_const
 
 _FLOAT_COMPARE = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}
 _FLOAT_OPS = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
@@ -57,6 +57,11 @@ class Ops:
     def select(self, e: Select, cond: str, then: str, other: str) -> str:
         """Return `then` where `cond` holds, else `other`, with both evaluated."""
         type_ = register_type(e.dtype, e.lanes)
+        if (test := _test_of_extreme(e)) is not None:
+            limit = scalar_const(e.then)
+            if self.machine.nan_min and limit and limit == limit:  # signs of zeros are kept
+                return self._propagating(test, type_, then, other)
+            return self.floats.better(test, type_, e.lanes, then, other)
         return self.b.choose(cond, type_, e.cond.lanes, then, other)
 
     # -- comparisons and logic
@@ -93,8 +98,7 @@ class Ops:
         type_, (x, y) = self.floats.wide(e.dtype, lanes, a, b)
         test = "ogt" if e.op == "max" else "olt"
         if self.machine.nan_min:
-            name = "maximum" if e.op == "max" else "minimum"
-            best = self.b.intrinsic(type_, f"{name}.{suffix(type_)}", (type_, x), (type_, y))
+            best = self._propagating(test, type_, x, y)
         elif is_never_nan(e.a):
             best = self.floats.better(test, type_, lanes, x, y)
         else:
@@ -104,6 +108,10 @@ class Ops:
                 nan = self.b.let(f"fcmp uno {type_} {y}, {y}")
                 best = self.b.choose(nan, type_, lanes, self._nan(type_, lanes), best)
         return self.floats.stored(e.dtype, lanes, best)
+
+    def _propagating(self, test: str, type_: str, x: str, y: str) -> str:
+        name = "minimum" if test == "olt" else "maximum"
+        return self.b.intrinsic(type_, f"{name}.{suffix(type_)}", (type_, x), (type_, y))
 
     def _nan(self, type_: str, lanes: int) -> str:
         element = type_[1:-1].split(" x ")[1] if lanes > 1 else type_
@@ -223,3 +231,11 @@ class Ops:
         if source == target:
             return args[0]
         return self.b.let(f"bitcast {source} {args[0]} to {target}")
+
+
+def _test_of_extreme(e: Select) -> str | None:
+    """Return how `then` compares with `other` where it is chosen, if it is the better of both."""
+    if not isinstance(e.cond, Binary) or e.dtype not in ("float32", "float64"):
+        return None
+    is_of_both = e.cond.a is e.other and e.cond.b is e.then
+    return {"gt": "olt", "lt": "ogt"}.get(e.cond.op) if is_of_both else None
