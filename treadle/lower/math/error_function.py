@@ -90,8 +90,7 @@ _TAIL_END = 16.0
 
 
 def _tail_divisor_f32(t: Expr) -> Expr:
-    """Return 1 / normal_cdf(-t) for t of 0 or more; infinite from 15 on."""
-    t = at_most(t, _TAIL_END)
+    """Return 1 / normal_cdf(-t) for t of 0 or more; infinite from 15 on, and of infinity."""
     u = t * paired_polynomial(t, NORMAL_ROOT_F32)
     for _ in range(3):
         u = u * (u + 2.0)  # (1 + u)**2 - 1
