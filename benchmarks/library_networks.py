@@ -134,10 +134,10 @@ def _yolos(library: Library) -> nn.Module:
 _SMALL: Sizes = {
     "hidden_size": 384, "num_hidden_layers": 4, "num_attention_heads": 6, "intermediate_size": 1536
 }  # fmt: skip
-_WORDS: Sizes = {"vocab_size": 8000, "use_cache": False}
+WORDS: Sizes = {"vocab_size": 8000, "use_cache": False}
 
 
-def _of(
+def of(
     family: str, sizes: Sizes = _SMALL, head: str = "Model", **more: object
 ) -> Callable[[Library], nn.Module]:
     """Return what makes the network of a family with the sizes of its configuration."""
@@ -149,11 +149,13 @@ def _of(
     return build
 
 
-def _ids(words: int, batch: int = 1) -> Callable[[], tuple[Tensor, ...]]:
+def ids(words: int, batch: int = 1) -> Callable[[], tuple[Tensor, ...]]:
+    """Return what makes the ids of so many words."""
     return lambda: (torch.randint(0, 1000, (batch, words)),)
 
 
-def _noise(*shape: int) -> Callable[[], tuple[Tensor, ...]]:
+def noise(*shape: int) -> Callable[[], tuple[Tensor, ...]]:
+    """Return what makes an image or a sound of this shape."""
     return lambda: (torch.randn(*shape),)
 
 
@@ -161,121 +163,126 @@ Builder: TypeAlias = Callable[[Library], nn.Module]
 Builders: TypeAlias = dict[str, tuple[Builder, Callable[[], tuple[Tensor, ...]]]]
 
 BUILDERS: Builders = {
-    "bert4_512": (_bert, _ids(512)),
-    "bert4_b8": (_bert, _ids(64, 8)),
-    "clip_text": (_clip_text, _ids(77)),
-    "deberta_v3_like": (_deberta, _ids(128)),
-    "dinov2_small": (_dinov2, _noise(1, 3, 224, 224)),
-    "electra_small_128": (_electra, _ids(128)),
-    "qwen2_like": (_qwen2, _ids(64)),
-    "segformer_b0": (_segformer, _noise(1, 3, 256, 256)),
-    "wav2vec2": (_wav2vec2, _noise(1, 16000)),
-    "whisper_tiny_enc": (_whisper, _noise(1, 80, 3000)),
-    "albert_128": (_albert, _ids(128)),
-    "gpt_neox_64": (_gpt_neox, _ids(64)),
-    "mobilebert_128": (_mobilebert, _ids(128)),
-    "modernbert_128": (_modernbert, _ids(128)),
-    "opt_32": (_opt, _ids(32)),
-    "t5_small_enc_128": (_t5, _ids(128)),
-    "yolos_tiny": (_yolos, _noise(1, 3, 256, 320)),
+    "bert4_512": (_bert, ids(512)),
+    "bert4_b8": (_bert, ids(64, 8)),
+    "clip_text": (_clip_text, ids(77)),
+    "deberta_v3_like": (_deberta, ids(128)),
+    "dinov2_small": (_dinov2, noise(1, 3, 224, 224)),
+    "electra_small_128": (_electra, ids(128)),
+    "qwen2_like": (_qwen2, ids(64)),
+    "segformer_b0": (_segformer, noise(1, 3, 256, 256)),
+    "wav2vec2": (_wav2vec2, noise(1, 16000)),
+    "whisper_tiny_enc": (_whisper, noise(1, 80, 3000)),
+    "albert_128": (_albert, ids(128)),
+    "gpt_neox_64": (_gpt_neox, ids(64)),
+    "mobilebert_128": (_mobilebert, ids(128)),
+    "modernbert_128": (_modernbert, ids(128)),
+    "opt_32": (_opt, ids(32)),
+    "t5_small_enc_128": (_t5, ids(128)),
+    "yolos_tiny": (_yolos, noise(1, 3, 256, 320)),
 }
 """By name, what makes the module of the package and what makes its inputs."""
 
 CONFIGURED: Builders = {
-    "squeezebert_128": (_of("SqueezeBert", {}, num_hidden_layers=6), _ids(128)),
-    "convbert_128": (_of("ConvBert", {}, num_hidden_layers=4), _ids(128)),
+    "squeezebert_128": (of("SqueezeBert", {}, num_hidden_layers=6), ids(128)),
+    "convbert_128": (of("ConvBert", {}, num_hidden_layers=4), ids(128)),
     "xlnet_128": (
-        _of("XLNet", {}, d_model=512, n_layer=6, n_head=8, d_inner=2048, vocab_size=8000),
-        _ids(128),
+        of("XLNet", {}, d_model=512, n_layer=6, n_head=8, d_inner=2048, vocab_size=8000),
+        ids(128),
     ),
-    "bloom_64": (_of("Bloom", _WORDS, hidden_size=512, n_layer=6, n_head=8), _ids(64)),
+    "bloom_64": (of("Bloom", WORDS, hidden_size=512, n_layer=6, n_head=8), ids(64)),
     "gemma2_64": (
-        _of(
-            "Gemma2", _WORDS, hidden_size=640, intermediate_size=1728, num_hidden_layers=4,
+        of(
+            "Gemma2", WORDS, hidden_size=640, intermediate_size=1728, num_hidden_layers=4,
             num_attention_heads=8, num_key_value_heads=4, head_dim=80, attn_implementation="eager",
         ),
-        _ids(64),
+        ids(64),
     ),
     "phi_64": (
-        _of(
-            "Phi", _WORDS, hidden_size=512, intermediate_size=2048, num_hidden_layers=6,
+        of(
+            "Phi", WORDS, hidden_size=512, intermediate_size=2048, num_hidden_layers=6,
             num_attention_heads=8,
         ),
-        _ids(64),
+        ids(64),
     ),
-    "wavlm_1s": (_of("WavLM"), _noise(1, 16000)),
-    "ast_128": (_of("AST", max_length=256), _noise(1, 256, 128)),
+    "wavlm_1s": (of("WavLM"), noise(1, 16000)),
+    "ast_128": (of("AST", max_length=256), noise(1, 256, 128)),
     "siglip_small": (
-        _of("SiglipVision", _SMALL | {"num_hidden_layers": 6}), _noise(1, 3, 224, 224)
+        of("SiglipVision", _SMALL | {"num_hidden_layers": 6}), noise(1, 3, 224, 224)
     ),
-    "mamba_32": (_of("Mamba", _WORDS, hidden_size=384, num_hidden_layers=6), _ids(32)),
-    "fnet_128": (_of("FNet", {}, num_hidden_layers=4), _ids(128)),
-    "distilbert_384": (_of("DistilBert", {}, n_layers=3), _ids(384)),
-    "mpnet_128": (_of("MPNet", vocab_size=8000), _ids(128)),
-    "roformer_128": (_of("RoFormer", vocab_size=8000), _ids(128)),
+    "mamba_32": (of("Mamba", WORDS, hidden_size=384, num_hidden_layers=6), ids(32)),
+    "fnet_128": (of("FNet", {}, num_hidden_layers=4), ids(128)),
+    "distilbert_384": (of("DistilBert", {}, n_layers=3), ids(384)),
+    "mpnet_128": (of("MPNet", vocab_size=8000), ids(128)),
+    "roformer_128": (of("RoFormer", vocab_size=8000), ids(128)),
     "esm_128": (
-        _of("Esm", vocab_size=33, pad_token_id=1, mask_token_id=32),
+        of("Esm", vocab_size=33, pad_token_id=1, mask_token_id=32),
         lambda: (torch.randint(4, 30, (1, 128)),),
     ),
-    "canine_256": (_of("Canine"), _ids(256)),
+    "canine_256": (of("Canine"), ids(256)),
     "falcon_64": (
-        _of("Falcon", _WORDS, hidden_size=512, num_hidden_layers=4, num_attention_heads=8), _ids(64)
+        of("Falcon", WORDS, hidden_size=512, num_hidden_layers=4, num_attention_heads=8), ids(64)
     ),
     "olmo2_64": (
-        _of(
-            "Olmo2", _WORDS, hidden_size=512, num_hidden_layers=4, num_attention_heads=8,
+        of(
+            "Olmo2", WORDS, hidden_size=512, num_hidden_layers=4, num_attention_heads=8,
             intermediate_size=1376, pad_token_id=0,
         ),
-        _ids(64),
+        ids(64),
     ),
-    "mpt_64": (_of("Mpt", _WORDS, d_model=512, n_layers=4, n_heads=8), _ids(64)),
+    "mpt_64": (of("Mpt", WORDS, d_model=512, n_layers=4, n_heads=8), ids(64)),
     "qwen3_64": (
-        _of(
-            "Qwen3", _WORDS, hidden_size=512, intermediate_size=1376, num_hidden_layers=4,
+        of(
+            "Qwen3", WORDS, hidden_size=512, intermediate_size=1376, num_hidden_layers=4,
             num_attention_heads=8, num_key_value_heads=4, head_dim=64,
         ),
-        _ids(64),
+        ids(64),
     ),
-    "hubert_1s": (_of("Hubert"), _noise(1, 16000)),
+    "hubert_1s": (of("Hubert"), noise(1, 16000)),
     "vitdet": (
-        _of(
+        of(
             "VitDet", {}, hidden_size=384, num_hidden_layers=4, num_attention_heads=6,
             image_size=224, use_relative_position_embeddings=True, window_block_indices=[0, 2],
             window_size=7,
         ),
-        _noise(1, 3, 224, 224),
+        noise(1, 3, 224, 224),
     ),
     "dpt_small": (
-        _of(
+        of(
             "DPT", head="ForDepthEstimation", image_size=224, backbone_out_indices=[0, 1, 2, 3],
             neck_hidden_sizes=[48, 96, 192, 384], fusion_hidden_size=128,
         ),
-        _noise(1, 3, 224, 224),
+        noise(1, 3, 224, 224),
     ),
-    "glpn": (_of("GLPN", {}, "ForDepthEstimation", depths=[1] * 4), _noise(1, 3, 224, 224)),
+    "glpn": (of("GLPN", {}, "ForDepthEstimation", depths=[1] * 4), noise(1, 3, 224, 224)),
     "swin2sr": (
-        _of(
+        of(
             "Swin2SR", {}, "ForImageSuperResolution", embed_dim=60, depths=[2, 2], num_heads=[6, 6]
         ),
-        _noise(1, 3, 64, 64),
+        noise(1, 3, 64, 64),
     ),
-    "timesformer": (_of("Timesformer", num_frames=4), _noise(1, 4, 3, 224, 224)),
+    "timesformer": (of("Timesformer", num_frames=4), noise(1, 4, 3, 224, 224)),
     "patchtst": (
-        _of(
+        of(
             "PatchTST", {}, num_input_channels=7, context_length=336, patch_length=16,
             patch_stride=8, d_model=128, num_hidden_layers=3,
         ),
-        _noise(1, 336, 7),
+        noise(1, 336, 7),
     ),
-    "rwkv": (_of("Rwkv", _WORDS, hidden_size=256, num_hidden_layers=3), _ids(16)),
+    "rwkv": (of("Rwkv", WORDS, hidden_size=256, num_hidden_layers=3), ids(16)),
 }  # fmt: skip
 """The same, each made from a configuration alone."""
 
 
 def networks() -> dict[str, Network]:
     """Return the networks, made from the package when they are asked for."""
+    return networks_of(BUILDERS | CONFIGURED)
 
-    def maker(build: Callable[[Library], nn.Module]) -> Callable[[], nn.Module]:
+
+def networks_of(builders: Builders) -> dict[str, Network]:
+    """Return networks by name, made from the package when they are asked for."""
+
+    def maker(build: Builder) -> Callable[[], nn.Module]:
         def make() -> nn.Module:
             import transformers  # optional, and slow to import
 
@@ -283,9 +290,7 @@ def networks() -> dict[str, Network]:
 
         return make
 
-    return {
-        name: (maker(build), inputs) for name, (build, inputs) in (BUILDERS | CONFIGURED).items()
-    }
+    return {name: (maker(build), inputs) for name, (build, inputs) in builders.items()}
 
 
 if __name__ == "__main__":

@@ -76,6 +76,14 @@ DRAWN_NAMES = (
     "vit_medium_patch16_reg1_gap_256", "xcit_small_12_p16_224",
 )  # fmt: skip
 """Drawn at random, of at most 45 million parameters and images of 288 pixels."""
+DRAWN_LATER_NAMES = (
+    "cait_xxs36_224", "convnextv2_atto", "cs3darknet_focus_x", "efficientnet_x_b3",
+    "gcresnext50ts", "iformer_l", "lambda_resnet50ts", "levit_conv_384", "mobileone_s4",
+    "nf_ecaresnet50", "regnetx_008", "regnety_040_sgn", "regnetz_005", "resnet50c",
+    "resnetaa34d", "resnetblur50d", "rexnet_300", "starnet_s150", "tf_mobilenetv3_large_075",
+    "vit_little_patch16_reg4_gap_256",
+)  # fmt: skip
+"""Drawn in the same way when those had been looked at."""
 
 
 def seeded(name: str) -> tuple[nn.Module, tuple[Tensor, ...]]:
@@ -95,7 +103,8 @@ def main() -> int:
     parser.add_argument("names", nargs="*", metavar="name", help="of timm (default: all here)")
     options = parser.parse_args()
     every = (
-        *NAMES, *MORE_NAMES, *LAST_NAMES, *NEWEST_NAMES, *FURTHER_NAMES, *DRAWN_NAMES
+        *NAMES, *MORE_NAMES, *LAST_NAMES, *NEWEST_NAMES, *FURTHER_NAMES, *DRAWN_NAMES,
+        *DRAWN_LATER_NAMES,
     )  # fmt: skip
     return export_each(options.names or every, options.out, seeded)
 
