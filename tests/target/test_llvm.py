@@ -62,6 +62,30 @@ def test_relu_is_one_instruction(target: Target) -> None:
     assert [s.split()[0] for s in lines] == ["vmaxps", "vmovups"]
 
 
+def _bounded_size(target: Target, limit: float) -> str:
+    """Return the code of the size of a value of at most `limit`: of a choice with a constant."""
+    lanes = target.lanes()
+    x, out, i = flat("x", "float32", 64), flat("out", "float32", 64), Var("i")
+    at = ex.ramp(i * lanes, 1, lanes)
+    loaded = ex.load(x, [at])
+    bound = ex.broadcast(Const.of(limit, "float32"), lanes)
+    size = ex.call("abs", ex.select(ex.binary("gt", loaded, bound), bound, loaded))
+    body = For(i, Const.of(64 // lanes), "serial", Store(out, (at,), size))
+    return asm_text(emit(PrimFunc("k", (x, out), (), body), target))
+
+
+@pytest.mark.parametrize("target", [AVX2, AVX512, NEON], ids=["avx2", "avx512", "neon"])
+def test_a_bound_is_one_instruction(target: Target) -> None:
+    """LLVM would choose between the size of the bound and that of the value."""
+    asm = _bounded_size(target, 16.0)
+    assert "minps" in asm or "fmin" in asm
+    assert not any(word in asm for word in ("blend", "cmpltps", "fcmgt", "bsl"))
+
+
+def test_a_bound_of_zero_keeps_the_sign_of_zero() -> None:
+    assert "fmin" not in _bounded_size(NEON, 0.0)
+
+
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("func", [fill(0.0), copy_of("copy", 1)], ids=["fill", "copy"])
 def test_copies_and_fills_call_no_library(func: PrimFunc, machine: str) -> None:

@@ -7,6 +7,7 @@ import argparse
 import os
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from treadle.build.format_names import FORMATS, check_format, format_of
@@ -126,7 +127,8 @@ def _write_kept(kept: Kept, output: Path, seconds: float) -> None:
     """
     start = time.perf_counter()
     if kept.artifact.is_at(output):
-        os.utime(output)
+        with suppress(OSError):  # a file of another user's keeps its time
+            os.utime(output)
     else:
         with replacing(output) as file:
             kept.artifact.copy_to(file)
