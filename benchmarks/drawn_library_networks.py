@@ -47,7 +47,7 @@ DRAWN: Builders = {
     "levit_hf": (of("Levit", {}, depths=[2, 2, 2]), noise(1, 3, 224, 224)),
     "mobilevit_hf": (of("MobileViT", {}), noise(1, 3, 256, 256)),
     "rembert_128": (
-        of("RemBert", {}, vocab_size=8000, input_embedding_size=128, **_SIZES),
+        of("RemBert", _SIZES, vocab_size=8000, input_embedding_size=128),
         ids(128),
     ),
     "nystromformer_256": (of("Nystromformer", vocab_size=8000), ids(256)),
