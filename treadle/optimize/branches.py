@@ -30,15 +30,15 @@ from treadle.ops.elementwise import add, multiply, subtract
 from treadle.ops.norm import batch_norm
 from treadle.optimize.affine import (
     FOLDED_TYPES,
+    Linear,
     Vector,
-    channel_constant,
     channel_vector,
     linear_of,
 )
 from treadle.optimize.batch_norm import factors_of
 from treadle.optimize.rule import Rule, Uses, attrs_of
 
-Weights = np.ndarray[Any, np.dtype[np.floating[Any]]]
+Weights = np.ndarray[Any, np.dtype[np.float64]]
 """[oc, c/groups, *window]."""
 
 
@@ -47,16 +47,29 @@ class _Branch:
     """A linear function of `x`: a convolution, plus `shift` per channel if there is one.
 
     `taps` are the places of the image, per spatial axis, that the window of the first result reads.
-    A branch that scales x is a convolution of one tap, each channel a group, that has no `call`.
+    A branch that scales x is a convolution of one tap, each channel a group, that has no `call`:
+    its `factors`, else weights, are one per channel. `sign` is that of the factors.
     """
 
     x: Node
-    weights: Weights
+    factors: Constant | Vector
     taps: tuple[tuple[int, ...], ...]
     strides: tuple[int, ...]
     groups: int
     shift: Vector | None
     call: Call | None
+    sign: int = 1
+
+    def weights(self) -> Weights:
+        """Return the weights: of a convolution in an array of their own.
+
+        To be asked for last: large ones that are scaled are computed each time.
+        """
+        if isinstance(self.factors, Constant):
+            given: Weights = self.factors.value.astype(np.float64)
+        else:
+            given = self.factors.reshape(-1, 1, *(1,) * len(self.taps))
+        return given if self.sign == 1 else -given
 
     def reads_all_of(self, other: _Branch) -> bool:
         """True where this convolution's weights can hold the other's."""
@@ -77,7 +90,7 @@ def _branch_of(node: Node, uses: Uses) -> _Branch | None:
     window = conv_axes(attrs, tensor_type(x.type).shape[2:], weights.type.static_shape[2:])
     return _Branch(
         x,
-        weights.value,
+        weights,
         tuple(tuple(t * a.dilation - a.before for t in range(a.kernel)) for a in window),
         tuple(a.stride for a in window),
         attrs.groups,
@@ -102,8 +115,7 @@ def _scaling_of(node: Node) -> _Branch | None:
         value, shift = _without_constant(node, add)
         x, given = _without_constant(value, multiply)
         scale = np.ones(channels) if given is None else given
-    weights = scale.reshape(channels, 1, *(1,) * axes)
-    return _Branch(x, weights, ((0,),) * axes, (1,) * axes, channels, shift, None)
+    return _Branch(x, scale, ((0,),) * axes, (1,) * axes, channels, shift, None)
 
 
 def _without_constant(node: Node, op: Operator[Any]) -> tuple[Node, Vector | None]:
@@ -142,15 +154,15 @@ def _times(branch: _Branch, sign: int) -> _Branch:
     if sign == 1:
         return branch
     shift = None if branch.shift is None else -branch.shift
-    return replace(branch, weights=-branch.weights, shift=shift)
+    return replace(branch, sign=sign, shift=shift)
 
 
 def _sum(wide: _Branch, narrow: _Branch, origin: str) -> Node | None:
     """Return both as one convolution; None where its weights leave the range of their type."""
-    call, own = wide.call, wide.call and wide.call.args[1]
+    call, own = wide.call, wide.factors
     if call is None or not isinstance(own, Constant):
         return None
-    total = wide.weights.astype(np.float64)
+    total = wide.weights()
     places = [[a.index(t) for t in b] for a, b in zip(wide.taps, narrow.taps, strict=True)]
     with np.errstate(over="ignore", invalid="ignore"):
         total[np.ix_(*map(range, total.shape[:2]), *places)] += _in_groups(narrow, wide.groups)
@@ -160,20 +172,19 @@ def _sum(wide: _Branch, narrow: _Branch, origin: str) -> Node | None:
     shifts = [b.shift for b in (wide, narrow) if b.shift is not None]
     operands = (wide.x, Constant.of(weights, origin=own.origin))
     # Of the node whose result it gives.
-    result = Call(conv, operands, call.attrs, call.type, call.origin if shifts else origin)
-    if not shifts:
-        return result
-    constant = channel_constant(sum(shifts[1:], shifts[0]), tensor_type(call.type), 1)
-    return None if constant is None else add(result, constant, origin=origin)
+    made = Call(conv, operands, call.attrs, call.type, call.origin if shifts else origin)
+    shift = sum(shifts[1:], shifts[0]) if shifts else None
+    return Linear(made, None).with_affine(None, shift, origin)
 
 
 def _in_groups(branch: _Branch, groups: int) -> Weights:
     """Return weights for fewer groups: zero between channels that the branch's own keep apart."""
-    filters, channels, *window = branch.weights.shape
+    weights = branch.weights()
+    filters, channels, *window = weights.shape
     ratio = branch.groups // groups
     spread = np.zeros((filters, ratio, channels, *window))
     own = np.arange(filters) * branch.groups // filters % ratio
-    spread[np.arange(filters), own] = branch.weights
+    spread[np.arange(filters), own] = weights
     return spread.reshape(filters, ratio * channels, *window)
 
 
