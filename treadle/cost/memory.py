@@ -22,6 +22,9 @@ _MANY_PASSES = 32
 """From so many passes over the same data on, what the first of them waits for does not count."""
 _SHORT_ROWS = 4
 """How many times as long as one stream the same data takes in short rows, far apart."""
+_SPARE_BUFFERS = 16
+"""Fill buffers from which on each step of a loop may ask for lines: hints slow Cascade Lake (12)
+down, not Golden Cove (16)."""
 _ROW_STAGES = 4
 """Stages of a row that the stack has room for, each of the largest size that is taken."""
 
@@ -105,7 +108,16 @@ def fetches_by_step(vector_bytes: int, tiles: int, target: Target) -> bool:
     little: it pays where vectors are lines. Steps that share a line would all fetch it, and their
     few multiply-adds do not hide that. 0 tiles: not known how many.
     """
-    return tiles == 1 or vector_bytes >= target.machine.line_bytes
+    return tiles == 1 or (vector_bytes >= target.machine.line_bytes and spares_buffers(target))
+
+
+def spares_buffers(target: Target) -> bool:
+    """Return whether level 1 waits for so many lines at once that each step may ask for some.
+
+    If not, loads wait for what steps ask for ahead of them: there the machine's own prefetchers,
+    which ask from level 2, and the shares of the next panel are all that pays.
+    """
+    return target.machine.fill_buffers >= _SPARE_BUFFERS
 
 
 def is_near_again(panel: int, size: int, passes: int, target: Target) -> bool:

@@ -15,6 +15,9 @@ STACK_BYTES = 1 * M
 """What one buffer of a kernel may take of a thread's stack where a system gives it: several times
 as much."""
 
+FILL_BUFFERS = 24
+"""Lines that level 1 waits for at once on Zen 3 to 5, and where it is not known."""
+
 SHUFFLED_STRIDE = 4
 """Elements up to so far apart are read as whole vectors, one for each element of the stride, and
 shuffled, on every machine; others one by one."""
@@ -65,7 +68,8 @@ class Machine:
 
     `fma_units` multiply and add `fma_bits` each in a cycle, and a sum can be added to again after
     `fma_latency` cycles. `loads_per_cycle` of `load_bits` and `stores_per_cycle` of `store_bits`
-    leave or enter the nearest cache; wider vectors take as many times as long. `iteration_cycles`
+    leave or enter the nearest cache; wider vectors take as many times as long. It waits for as many
+    lines at once as it has `fill_buffers`: loads that miss and hints take one each. `iteration_cycles`
     is what an iteration of an inner loop takes beyond its arithmetic. `caches` are levels 1 to 3;
     where there are two, the last stands twice. `memory_bytes_per_cycle` is what a core reads from
     memory while few others do, `memory_latency` how long a read takes to answer. `remote_...` are
@@ -83,6 +87,7 @@ class Machine:
     load_bits: int
     stores_per_cycle: int
     store_bits: int
+    fill_buffers: int = FILL_BUFFERS
     iteration_cycles: float
     line_bytes: int
     page_bytes: int

@@ -15,6 +15,7 @@ from treadle.cost.memory import (
     is_near_again,
     kept_bytes,
     outlast_products,
+    spares_buffers,
     steps_to_cores,
     steps_to_memory,
 )
@@ -399,7 +400,8 @@ def _fetch_data(total: Stage, weights: Tensor, step: float, target: Target, knob
     else:
         iteration = step * max(1, known(icb)) * prod(known(a) for a in taps[:-2])
         ahead, is_far = ceil(steps_to_cores(iteration, target)), True
-    _fetch(total, data, ic, "fetch_data", ahead, knobs, pays=is_far and is_met(known(ic), ahead))
+    pays = is_far and is_met(known(ic), ahead) and spares_buffers(target)
+    _fetch(total, data, ic, "fetch_data", ahead, knobs, pays=pays)
 
 
 def _share_next_panels(

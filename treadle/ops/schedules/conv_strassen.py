@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from math import ceil
 
-from treadle.cost.memory import steps_to_memory
+from treadle.cost.memory import spares_buffers, steps_to_memory
 from treadle.cost.registers import tile_cycles
 from treadle.graph.operator import Group
 from treadle.ops.schedules.default import schedule_operands
@@ -118,7 +118,8 @@ def _multiply(s: Schedule, products: Stage, tiles: int, target: Target, knobs: K
     sums.vectorize(lane)
     weights = op.input_tensors[1]
     step = tile_cycles(known(r), known(column) // lanes, target)
-    if steps := fetch_distance(knobs, "fetch_weights", ceil(steps_to_memory(step, target))):
+    ahead, pays = ceil(steps_to_memory(step, target)), spares_buffers(target)
+    if steps := fetch_distance(knobs, "fetch_weights", ahead, pays=pays):
         sums.prefetch(weights, op.reduce_axis[-1], steps)
     if knobs.flag("fetch_panel", default=True):
         sums.prefetch_panel(weights, op.reduce_axis[-1], [p], tiles=[([t], 1, tiles)])

@@ -23,6 +23,7 @@ from typing import Any
 from treadle.cost.filtering import FilterAxis
 from treadle.cost.memory import (
     filled_bytes,
+    spares_buffers,
     steps_to_memory,
 )
 from treadle.cost.registers import Tile, tile_cycles, tile_set_cycles
@@ -373,7 +374,7 @@ def _fetch_next(
     i, j, _, oc, t, _ = op.axis
     ic, icb = op.reduce_axis[-2:]
     points = (oc, i, j)
-    if plan.by_panel and knobs.flag("fetch_inputs", default=True):
+    if plan.by_panel and knobs.flag("fetch_inputs", default=spares_buffers(target)):
         first = [([oc], vectors, vectors * panels)]
         sums.prefetch_panel(v, ic, points, step=vectors, tiles=first, once=True)
     if not weights_too:
