@@ -108,14 +108,15 @@ def fetches_by_step(vector_bytes: int, tiles: int, target: Target) -> bool:
     little: it pays where vectors are lines. Steps that share a line would all fetch it, and their
     few multiply-adds do not hide that. 0 tiles: not known how many.
     """
-    return tiles == 1 or (vector_bytes >= target.machine.line_bytes and spares_buffers(target))
+    return tiles == 1 or vector_bytes >= target.machine.line_bytes
 
 
 def spares_buffers(target: Target) -> bool:
-    """Return whether level 1 waits for so many lines at once that each step may ask for some.
+    """Return whether level 1 waits for so many lines that a step may ask for those of many places.
 
-    If not, loads wait for what steps ask for ahead of them: there the machine's own prefetchers,
-    which ask from level 2, and the shares of the next panel are all that pays.
+    If not, loads wait for what steps ask for ahead of them. A convolution reads rows of data and
+    panels that lie apart: there the machine's own prefetchers, which ask from level 2, and the
+    shares of the next panel are all that pays. The weights of a product are one run of lines.
     """
     return target.machine.fill_buffers >= _SPARE_BUFFERS
 
@@ -213,6 +214,12 @@ def rows_side_by_side(row_bytes: int, target: Target) -> int:
     ways = target.l1_bytes // page
     places = page // max(target.machine.line_bytes, gcd(row_bytes, page))
     return max(1, 2 * ways // 3) * places
+
+
+def aligned_pitch(row_bytes: int, target: Target) -> int:
+    """Return the least bytes apart, `row_bytes` or more, of rows that begin a line further each."""
+    line, page = target.machine.line_bytes, target.machine.page_bytes
+    return row_bytes + (line - row_bytes) % page
 
 
 def leave_level2(rows: int, row_bytes: int, size: int, target: Target) -> bool:

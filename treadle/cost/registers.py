@@ -18,7 +18,7 @@ from treadle.target.machine import SHUFFLED_STRIDE
 _BODY_SHARE = 0.02
 """What one more body of code counts as, in the whole time: of two choices that take about as long,
 the one with fewer kinds of remainders is shorter, to compile and in the cache of instructions."""
-_LOADED = 0.85
+LOADED = 0.85
 """The share of a core's loads that a tile gets: lines that arrive in the first cache, and loads
 that are repeated, take the rest."""
 _FUNCTION_REGISTERS = 6
@@ -99,7 +99,7 @@ def tile_cycles(
     """
     machine, sums = target.machine, rows * vectors
     compute = max(fma_cycles(sums, target), machine.fma_latency if sums else 0)
-    loads = tile_load_cycles(rows, vectors * loaded, target) / _LOADED
+    loads = tile_load_cycles(rows, vectors * loaded, target) / LOADED
     return max(compute, loads) + machine.iteration_cycles / written_out
 
 

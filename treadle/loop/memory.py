@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -14,7 +14,7 @@ from treadle.expr.simplify import Simplifier
 from treadle.expr.traversal import loads
 from treadle.loop.nodes import Buffer, Scope
 from treadle.loop.regions import Box
-from treadle.te.operations import Tensor
+from treadle.te.operations import ComputeOp, Tensor
 from treadle.te.schedule import Schedule
 from treadle.te.stage import Stage
 
@@ -87,7 +87,8 @@ class Memory:
                 scope = scope_or(stage, "workspace")
                 if scope == "local" and any(int_value(d) is None for d in tensor.shape):
                     scope = "workspace"
-                buffer = Buffer(name, tensor.dtype, tuple(tensor.shape), scope)
+                sizes = tuple(tensor.shape)
+                buffer = Buffer(name, tensor.dtype, sizes, scope, _strides(stage, sizes))
                 self.buffers[key] = buffer
                 made.append(buffer)
         return made
@@ -128,10 +129,26 @@ class Memory:
         made = []
         for tensor in stage.op.outputs:
             sizes = tuple(tensor.shape) if shape is None else shape
-            buffer = Buffer(self.unique(tensor.name), tensor.dtype, sizes, scope)
+            strides = _strides(stage, sizes)
+            buffer = Buffer(self.unique(tensor.name), tensor.dtype, sizes, scope, strides)
             self.buffers[id(stage), tensor.value_index] = buffer
             made.append(buffer)
         return made
+
+
+def _strides(stage: Stage, shape: Sequence[Expr]) -> tuple[Expr, ...] | None:
+    """Return how far apart positions lie along each axis, None where that is row-major."""
+    if not stage.aligned or not isinstance(stage.op, ComputeOp):
+        return None
+    strides: list[Expr] = []
+    stride: Expr = Const.of(1)
+    for axis, extent in reversed(list(zip(stage.op.axis, shape, strict=True))):
+        if axis in stage.aligned:
+            factor, offset = stage.aligned[axis]
+            stride = stride + (offset - stride) % factor
+        strides.insert(0, stride)
+        stride = stride * extent
+    return tuple(strides)
 
 
 def scope_or(stage: Stage, default: Scope) -> Scope:

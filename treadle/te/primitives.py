@@ -297,6 +297,21 @@ def _compute_root(stage: Stage) -> None:
     stage.attach = ROOT
 
 
+def _storage_align(stage: Stage, axis: IterVar, factor: int, offset: int) -> None:
+    if stage.is_output or not isinstance(stage.op, ComputeOp):
+        raise stage.error(
+            "storage_align: the rows of an argument lie where the caller has them",
+            "align a copy: cache_read or cache_write makes one",
+        )
+    if not any(axis is a for a in stage.op.axis):
+        raise stage.error(f"storage_align: {axis.name} is no axis of {stage.name}")
+    if factor < 1 or not 0 <= offset < factor:
+        raise stage.error(
+            f"storage_align: an offset from 0 to below the factor is needed, not {offset} of {factor}"
+        )
+    stage.aligned[axis] = (factor, offset)
+
+
 def _set_scope(stage: Stage, scope: str) -> None:
     _check_scope(stage, "set_scope", scope)
     stage.scope = scope  # type: ignore[assignment]  # one of SCOPES
@@ -481,6 +496,12 @@ PRIMITIVES: dict[str, Primitive] = {
     "compute_at": _primitive(_compute_at, Parameter("place", PLACE)),
     "compute_inline": _primitive(_compute_inline),
     "compute_root": _primitive(_compute_root),
+    "storage_align": _primitive(
+        _storage_align,
+        Parameter("axis", AXIS),
+        Parameter("factor", WHOLE),
+        Parameter("offset", WHOLE, 0),
+    ),
     "set_scope": _primitive(_set_scope, Parameter("scope", WORD)),
     "cache_write": Primitive(
         _cache_write,

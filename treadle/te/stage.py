@@ -36,6 +36,7 @@ class Stage:
         self.peeled: dict[IterVar, tuple[Expr, Expr]] = {}
         self.rounded: set[IterVar] = set()
         self.trimmed: dict[IterVar, Trim] = {}
+        self.aligned: dict[IterVar, tuple[int, int]] = {}
         self.is_output = False
         self.become(op)
 
@@ -268,6 +269,18 @@ class Stage:
     def compute_root(self) -> None:
         """Compute the whole stage before its users (the default)."""
         self._do("compute_root")
+
+    def storage_align(self, axis: IterVar, factor: int, offset: int = 0) -> None:
+        """Let positions of `axis` lie a multiple of `factor` elements apart, and `offset` more.
+
+        Elements that this leaves between them belong to nobody. Rows that lie a power of two apart
+        take turns at few places of a cache; so they lie at different ones. `axis` is one of the
+        tensor; an output of the schedule lies as its caller has it.
+
+        before: B[i, k] lies at i * 1024 + k
+        after:  s[B].storage_align(i, 1024, 16): at i * 1040 + k
+        """
+        self._do("storage_align", axis, factor, offset)
 
     def set_scope(self, scope: Scope) -> None:
         """Choose the memory this stage's result lives in."""

@@ -345,6 +345,7 @@ def _fetch_ahead(
     vector_bytes = known(op.axis[-1]) * itemsize_of(total)
     tiles = -(-positions // (tile.high * tile.wide))
     pays = fetches_by_step(vector_bytes, tiles, target)
+    pays &= tiles == 1 or spares_buffers(target)
     pays &= not _is_stream(size, positions, tile, target)
     if vector_bytes < target.machine.line_bytes:
         vectors = tile.vectors * registers

@@ -12,6 +12,7 @@ from functools import lru_cache
 
 from treadle.cost.depthwise import WindowTaps, depthwise_cycles
 from treadle.cost.memory import (
+    level_cycles,
     memory_bytes_per_cycle,
     scattered_cycles,
     stream_cycles,
@@ -31,7 +32,7 @@ from treadle.ops.schedules.conv_reduction import may_cut
 from treadle.ops.schedules.depthwise_tiles import depthwise_tile
 from treadle.ops.schedules.matmul import joint_rows, matmul_tile
 from treadle.ops.schedules.plain_conv import ConvTile, conv_tile, conv_tile_cycles
-from treadle.ops.schedules.tiles import best_rows
+from treadle.ops.schedules.tiles import best_rows, row_pitch
 from treadle.target.base import Target
 from treadle.te.knobs import Knobs
 
@@ -182,7 +183,8 @@ class MatmulShape:
 def dense_packed_cycles(shape: MatmulShape, width: int, target: Target) -> float:
     """Return the cycles of `schedule_dense_packed` with panels of `width` columns."""
     lanes = target.lanes(shape.dtype_bits)
-    row_bytes = shape.steps * shape.dtype_bits // 8
+    columns, itemsize = -(-shape.columns // lanes), shape.dtype_bits // 8
+    row_bytes = row_pitch(shape.rows, columns, shape.steps, itemsize, target)
     vectors = max(1, width // lanes)
     most = best_rows(0, vectors, row_bytes, target)
     joint = joint_rows(shape.matrices, shape.rows, most, Knobs())
@@ -190,8 +192,11 @@ def dense_packed_cycles(shape: MatmulShape, width: int, target: Target) -> float
     matrices, rows = shape.matrices, shape.rows
     if tile.rows > rows > 0:  # of several matrices
         matrices, rows = 1, matrices * rows
-    steps = _step_cycles(rows, -(-shape.columns // lanes), tile, target)
-    return max(matrices * shape.steps * steps, reading_cycles(shape, target))
+    steps = _step_cycles(rows, columns, tile, target)
+    copying = 0.0
+    if row_bytes != shape.steps * itemsize:
+        copying = level_cycles(2.0 * matrices * rows * row_bytes, 3, target)
+    return max(copying + matrices * shape.steps * steps, reading_cycles(shape, target))
 
 
 def _step_cycles(rows: int, vectors: int, tile: Tile, target: Target) -> float:

@@ -8,6 +8,7 @@ from math import prod
 
 from treadle.cost.forks import is_worth_forking
 from treadle.cost.memory import (
+    aligned_pitch,
     fetches_by_step,
     kept_bytes,
     outlast_products,
@@ -16,6 +17,7 @@ from treadle.cost.memory import (
     stream_cycles,
 )
 from treadle.cost.registers import Tile, tile_cycles, tile_set_cycles
+from treadle.dtype import itemsize
 from treadle.expr.nodes import int_value
 from treadle.expr.traversal import loads
 from treadle.graph.operator import Group
@@ -35,7 +37,7 @@ from treadle.ops.schedules.stages import (
     size_of,
     split_accumulators,
 )
-from treadle.ops.schedules.tiles import best_rows, pick_rows, pick_tile
+from treadle.ops.schedules.tiles import best_rows, pick_rows, pick_tile, row_pitch
 from treadle.target.base import Target
 from treadle.te.knobs import Knobs
 from treadle.te.operations import ComputeOp, IterVar, Tensor
@@ -76,6 +78,8 @@ def schedule_dense_packed(group: Group, target: Target, knobs: Knobs) -> None:
     row_bytes = known(compute_of(sums).reduce_axis[0]) * itemsize_of(sums)
     matrices = prod(map(known, batch))
     joint = joint_rows(matrices, known(m), best_rows(0, vectors, row_bytes, target), knobs)
+    if not joint:
+        row_bytes = _set_rows_apart(sums, lanes, target, knobs)
     tile = Tile(joint or pick_rows(knobs, known(m), vectors, row_bytes, target), vectors)
     order = Order(is_joint=True) if joint else _order(sums, tile, width, target, knobs)
     _schedule(group, sums, tile, lanes, order, target, knobs)
@@ -83,6 +87,36 @@ def schedule_dense_packed(group: Group, target: Target, knobs: Knobs) -> None:
     _fetch_ahead(sums, weights, tile, target, knobs, is_stream=is_stream)
     if knobs.flag("fetch_panel", default=not is_stream and not order.rows_first):
         _share_next_panel(sums, weights, tile)
+
+
+def _set_rows_apart(sums: Stage, lanes: int, target: Target, knobs: Knobs) -> int:
+    """Let rows of values lie a line further apart where that pays; return how many bytes they do.
+
+    Values that this kernel makes are written so, others are copied. Knob "copy_rows", where rows
+    evict each other.
+    """
+    op, s = compute_of(sums), sums.schedule
+    values, size = op.input_tensors[0], itemsize_of(sums)
+    steps, rows = int_value(values.shape[-1]) or 0, known(op.axis[-2])
+    row_bytes = known(op.reduce_axis[0]) * size
+    further = aligned_pitch(row_bytes, target)
+    is_plain = steps * itemsize(values.dtype) == row_bytes and len(op.reduce_axis) == 1
+    if not is_plain or not rows_side_by_side(row_bytes, target) < rows:
+        return row_bytes
+    columns = -(-known(op.axis[-1]) // lanes)
+    usual = row_pitch(rows, columns, steps, size, target)
+    if not knobs.flag("copy_rows", default=usual != row_bytes):
+        return row_bytes
+    machine, stage = target.machine, s[values]
+    if not isinstance(stage.op, ComputeOp):
+        stage = s[s.cache_read(values, "workspace", [op])]
+        *lead, step = compute_of(stage).axis
+        _, lane = stage.split(step, factor=lanes)
+        stage.vectorize(lane)
+        stage.parallel(stage.fuse(*lead))
+    row = compute_of(stage).axis[-2]
+    stage.storage_align(row, machine.page_bytes // size, machine.line_bytes // size)
+    return further
 
 
 def schedule_dense_blocks(group: Group, target: Target, knobs: Knobs) -> None:

@@ -10,8 +10,17 @@ from functools import lru_cache
 from math import prod
 
 from treadle.cost.loops import tile_start_cycles
-from treadle.cost.memory import rows_side_by_side, step_read_cycles, weight_cycles
+from treadle.cost.memory import (
+    aligned_pitch,
+    kept_bytes,
+    level_cycles,
+    rows_side_by_side,
+    spares_buffers,
+    step_read_cycles,
+    weight_cycles,
+)
 from treadle.cost.registers import (
+    LOADED,
     Taps,
     Tile,
     WindowTile,
@@ -89,6 +98,31 @@ def best_panel(rows: int, vectors: int, row_bytes: int, target: Target) -> int:
         )
 
     return min(range(1, min(vectors, TILE_VECTORS) + 1), key=cycles)
+
+
+@lru_cache(maxsize=4096)
+def row_pitch(rows: int, vectors: int, steps: int, itemsize: int, target: Target) -> int:
+    """Return how many bytes apart a product of `steps` steps reads its `rows` of values.
+
+    Rows a power of two apart evict each other, so few of them are read together, by wide panels
+    that leave the near caches: a copy of rows that lie a line further apart may cost less.
+    """
+    apart = steps * itemsize
+    further = aligned_pitch(apart, target)
+    if rows <= rows_side_by_side(apart, target) or spares_buffers(target):
+        return apart
+
+    def cycles(pitch: int) -> float:
+        v = best_panel(rows, vectors, pitch, target)
+        tile = Tile(best_rows(rows, v, pitch, target), v)
+        panel = steps * v * target.vector_bytes
+        level = 2 if panel <= kept_bytes(target, 2) else 3
+        of_vector = target.vector_bytes + tile.rows * itemsize / v  # and the values that it meets
+        wait = level_cycles(of_vector, level, target) / LOADED
+        return steps * tile_set_cycles(rows, vectors, tile, 1, target, wait)
+
+    copying = level_cycles(2.0 * rows * apart, 3, target)
+    return further if cycles(further) + copying < cycles(apart) else apart
 
 
 @lru_cache(maxsize=4096)

@@ -11,7 +11,7 @@ from treadle.graph.types import tensor_type
 from treadle.ops import elementwise as ew
 from treadle.ops.lowered.matmul_strassen import BLOCKS, PRODUCTS
 from treadle.ops.schedules.estimates import MatmulShape
-from treadle.ops.schedules.tiles import best_panel, best_row_panel
+from treadle.ops.schedules.tiles import best_panel, best_row_panel, row_pitch
 from treadle.optimize.blocked import Values
 from treadle.optimize.channel_order import pack_panels, packed_constant
 from treadle.optimize.methods.method import Site
@@ -88,4 +88,5 @@ def panel_width(rows: int, columns: int, steps: int, dtype: str, target: Target)
     vectors = -(-columns // lanes)
     if rows == 1:
         return lanes * best_row_panel(vectors, steps, target)
-    return lanes * best_panel(rows, vectors, steps * bits(dtype) // 8, target)
+    pitch = row_pitch(rows, vectors, steps, bits(dtype) // 8, target)
+    return lanes * best_panel(rows, vectors, pitch, target)
