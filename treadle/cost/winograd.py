@@ -44,7 +44,8 @@ _SEEN_WEIGHTS = 0.08
 """The share of the time of reading weights again from level 3 that multiplications do not hide."""
 _SHORT_PANELS = 0.5
 """The share of memory's rate at which the panels of single points come where level 1 waits for few
-lines at once: 512 channels at 7x7 on Cascade Lake, read at 6 of 12 GB/s."""
+lines at once: 512 channels at 7x7 on Cascade Lake, read at 6 of 12 GB/s. So do those that are read
+again and are more than these cores' share of level 3, which others fill."""
 _SHARED_ROOM = 4
 """How many times a core's level 2 V may take where the cores read it from level 3."""
 
@@ -214,7 +215,8 @@ def _cycles_of_groups(
         weights = weights * prod(shape.kernel) // (shape.points * shape.images)
     times = groups if weights > kept_bytes(target, 2) else 1
     speed = memory_bytes_per_cycle(target) if times == 1 else shared_bytes_per_cycle(target)
-    if not spares_buffers(target):
+    is_far = times == 1 or weights > target.cores * target.machine.caches[-1].part
+    if is_far and not spares_buffers(target):
         speed *= _SHORT_PANELS
     seen = 0.0
     if weights > target.l2_bytes:
