@@ -134,7 +134,7 @@ def test_lines_without_a_meaning_are_counted(
     source, records = tmp_path / "a.log", tmp_path / "b.jsonl"
     strange = [
         line('["2d10de6646307f0e3e5cf4b31c20e69b", [1, 14, 14, 256]]'),
-        line(rows=[["SA", 2, 0, 8, 4]]),
+        line(rows=[["SA", 2, 0, 8, 8]]),
         line(i=[[KEY, "cuda -keys=cuda,gpu", [0] * 8, "", 0, []], [[], []]]),
     ]
     source.write_text(line() + "".join(strange))

@@ -111,7 +111,7 @@ def test_every_code_has_its_meaning() -> None:
     rows: list[object] = [
         ["CHW", 2, "local"], ["SP", 3, 0, 64, [4], 0], ["SP", 3, 2, 64, [8, 2], 1],
         ["FFSP", 5, 0, [1, 2], 0, 1], ["CI", 3], ["CR", 3], ["CHR", 1, "global", [2]],
-        ["RF", 3, 2, 1], ["AN", 7, 1, 1],
+        ["RF", 3, 2, 1], ["AN", 7, 1, 1], ["SA", 2, 0, 32, 8],
     ]  # fmt: skip
     steps = imported(made, rows)
     assert [(s.primitive, s.args) for s in steps] == [
@@ -125,13 +125,15 @@ def test_every_code_has_its_meaning() -> None:
         ("cache_read", (0, "global", (5,))),
         ("rfactor", (0, 2, 1)),
         ("unroll", (3,)),
+        ("storage_align", (0, 32, 8)),
     ]
 
 
 @pytest.mark.parametrize(
     ("row", "why"),
     [
-        (["SA", 2, 0, 32, 8], "storage_align"),
+        (["SA", 4, 0, 32, 8], "storage_align"),
+        (["SA", 2, 0, 32, 32], "below the factor"),
         (["AN", 2, 0, 5], "GPU"),
         (["PR", 2, 0, "tensor_core$1"], "not known"),
         (["SP", 2, 0, 64, [None], 1], "not decided"),

@@ -9,6 +9,7 @@ import pytest
 
 from tests.targets import AVX2, AVX512, with_caches
 from treadle.cost.memory import (
+    aligned_pitch,
     filled_bytes,
     is_met,
     is_near_again,
@@ -19,6 +20,7 @@ from treadle.cost.memory import (
     remote_cycles,
     rows_side_by_side,
     scattered_cycles,
+    spares_buffers,
     stack_bytes,
     step_read_cycles,
     steps_to_cores,
@@ -106,6 +108,22 @@ def test_rows_that_evict_each_other_come_from_the_second_cache_every_time() -> N
         64 * (alike + 1), 2, AVX512
     )
     assert scattered_cycles(1000, 64, 64, AVX512) == 0  # one run of memory
+
+
+@pytest.mark.parametrize("row", [64, 3072, 4096, 4100, 12288])
+def test_aligned_rows_begin_at_places_of_their_own(row: int) -> None:
+    pitch = aligned_pitch(row, AVX512)
+    assert row <= pitch < row + AVX512.machine.page_bytes
+    page, line = AVX512.machine.page_bytes, AVX512.machine.line_bytes
+    assert len({k * pitch % page for k in range(page // line)}) == page // line
+
+
+def test_steps_ask_for_lines_of_many_places_where_level_1_waits_for_many() -> None:
+    few, many = (parse_target(f"llvm -fill-buffers={n}") for n in (12, 16))
+    assert [spares_buffers(few), spares_buffers(many)] == [False, True]
+    names = ("znver3", "znver5", "sapphirerapids", "skylake-avx512", "haswell")
+    targets = [parse_target(f"llvm -mtriple=x86_64-linux-gnu -mcpu={name}") for name in names]
+    assert [spares_buffers(t) for t in targets] == [True, True, True, False, False]
 
 
 def test_wider_pieces_of_rows_share_more_lines() -> None:

@@ -81,6 +81,9 @@ class Steps(_Steps):
             stage.round_up(chance.choice(stage.op.axis))
         if not stage.is_output and chance.random() < 0.1:
             stage.set_scope(chance.choice(("local", "workspace", "global")))
+        if stage.op.axis and not stage.is_output and chance.random() < 0.1:
+            factor = chance.choice((4, 8, 24))
+            stage.storage_align(chance.choice(stage.op.axis), factor, chance.randrange(factor))
 
     def _split(self, stage: Stage) -> None:
         chance = self.chance

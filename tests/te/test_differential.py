@@ -46,7 +46,7 @@ def test_every_primitive_is_drawn() -> None:
     wanted = {
         "split", "fuse", "reorder", "vectorize", "unroll", "parallel", "pragma", "prefetch",
         "prefetch_panel", "peel", "round_up", "compute_at", "compute_inline", "cache_read",
-        "cache_write", "rfactor", "set_scope", "shorten", "guard", "nparts",
+        "cache_write", "rfactor", "set_scope", "storage_align", "shorten", "guard", "nparts",
     }  # fmt: skip
     assert wanted <= set(said), wanted - set(said)
 

@@ -189,6 +189,14 @@ def set_scope() -> Example:
     return e
 
 
+def storage_align() -> Example:
+    """Rows of 132 floats lie 140 apart."""
+    e, b = chain(4, 130)
+    stage = e.schedule[b]
+    stage.storage_align(stage.op.axis[0], 32, 12)
+    return e
+
+
 def cache_read() -> Example:
     e = product()
     copy = e.schedule.cache_read(e.args[1], "local", [e.args[2]])
@@ -345,7 +353,7 @@ def trim() -> Example:
 PRIMITIVES: list[Callable[[], Example]] = [
     split_by_factor, split_in_parts, split_of_a_split, fuse, fuse_and_split, reorder,
     reorder_inner_before_outer, tile, vectorize, unroll, parallel, pragma, peel, compute_at,
-    compute_at_a_tile, compute_inline, compute_root, set_scope, cache_read, cache_write, rfactor,
+    compute_at_a_tile, compute_inline, compute_root, set_scope, storage_align, cache_read, cache_write, rfactor,
     rfactor_of_the_whole_axis, prefetch, prefetch_panel, prefetch_panels_side_by_side,
     prefetch_panel_once, skip_outside, skip_past, fuse_by_name,
     trim,

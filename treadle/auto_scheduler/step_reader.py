@@ -22,6 +22,7 @@ _THREADS = range(4, 12)
 _SCOPES = ("global", "local", "shared")
 _LARGEST = 1 << 40
 _MOST_PARTS = 64
+_MOST_ALIGNED = 1 << 24
 _LONGEST_PRAGMA = 1000
 
 
@@ -165,8 +166,10 @@ class _Reader:
         is_inner = _whole(is_factor, 2, "a direction") == 1
         self._cut(stage, self._axis(stage, loop), [length], is_inner)
 
-    def _align(self, _stage: Stage, _args: Sequence[object]) -> None:
-        raise NoMeaning("rows of a buffer are not set apart here (storage_align)")
+    def _align(self, stage: Stage, args: Sequence[object]) -> None:
+        loop, factor, offset = _exactly(args, 3)
+        numbers = [_whole(n, _MOST_ALIGNED, "a number of elements") for n in (factor, offset)]
+        self._do(stage, "storage_align", self._axis(stage, loop), *numbers)
 
     def _compute_at(self, stage: Stage, args: Sequence[object]) -> None:
         parent, loop = _exactly(args, 2)

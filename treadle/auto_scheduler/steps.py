@@ -150,6 +150,8 @@ def _row(replay: Replay, step: Step) -> Row:
         return ["CHR", at, args[1], places] if name == "cache_read" else ["CHW", at, args[1]]
     if name == "rfactor" and args[0] == 0:
         return ["RF", at, loop(args[1]), args[2] if len(args) > 2 else 0]
+    if name == "storage_align":
+        return ["SA", at, loop(args[0]), args[1], args[2] if len(args) > 2 else 0]
     if name == "pragma":
         value = args[2] if len(args) > 2 else True
         return ["PR", at, loop(args[0]), f"{args[1]}${int(value)}"]  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from treadle.dtype import itemsize
 from treadle.errors import ScheduleError
 from treadle.expr.nodes import Const, Expr, int_value
-from treadle.expr.simplify import Simplifier
+from treadle.expr.simplify import Simplifier, simplify
 from treadle.expr.traversal import loads
 from treadle.loop.nodes import Buffer, Scope
 from treadle.loop.regions import Box
@@ -145,7 +145,7 @@ def _strides(stage: Stage, shape: Sequence[Expr]) -> tuple[Expr, ...] | None:
     for axis, extent in reversed(list(zip(stage.op.axis, shape, strict=True))):
         if axis in stage.aligned:
             factor, offset = stage.aligned[axis]
-            stride = stride + (offset - stride) % factor
+            stride = simplify(stride + (offset - stride) % factor, {})
         strides.insert(0, stride)
         stride = stride * extent
     return tuple(strides)

@@ -363,7 +363,9 @@ def _head_text(stmt: Stmt, exprs: Sequence[Expr]) -> str:
     if isinstance(stmt, Prefetch):
         return f"prefetch({stmt.buffer.name}[{', '.join(map(str, exprs))}])"
     if isinstance(stmt, Allocate):
-        return f"{_buffer_text(stmt.buffer, exprs)} = alloc({stmt.buffer.scope})"
+        apart = stmt.buffer.strides
+        strides = "" if apart is None else f", strides=[{', '.join(map(str, apart))}]"
+        return f"{_buffer_text(stmt.buffer, exprs)} = alloc({stmt.buffer.scope}{strides})"
     if isinstance(stmt, Let):
         return f"{stmt.var} = {exprs[0]}"
     if isinstance(stmt, Evaluate):

@@ -19,6 +19,7 @@ from treadle.ops.lowered.dense_packed import dense_packed
 from treadle.optimize.methods.product import panel_width
 from treadle.target.base import Target
 from treadle.target.llvm import spill_count
+from treadle.target.parse import parse_target
 
 
 def dense(rows: int, k: int, n: int, target: Target) -> tuple[Kernel, list[np.ndarray]]:
@@ -158,3 +159,32 @@ def test_matrices_of_few_rows_share_tiles(shape: tuple[int, ...], machine: str) 
     target = MACHINES[machine]
     kernel = kernel_of(target, "dense_packed", *operands(target), n=70)
     assert ('name="row")' in kernel.schedule) == (shape != (1, 1))
+
+
+CASCADE_LAKE = parse_target("llvm -mtriple=x86_64-linux-gnu -mcpu=cascadelake")
+
+
+def test_rows_that_evict_each_other_are_copied_where_that_pays() -> None:
+    """Rows of 12 KB begin at one place of a page, of 3 KB at four, of 6 KB at two."""
+    copied = {
+        (rows, steps): "storage_align" in dense(rows, steps, 768, CASCADE_LAKE)[0].schedule
+        for rows in (1, 4, 197)
+        for steps in (768, 1536, 3072, 3088)
+    }
+    assert [key for key, is_copied in copied.items() if is_copied] == [(197, 3072)]
+    kernel, _ = dense(197, 3072, 768, CASCADE_LAKE)
+    assert "float32[197, 3072] = alloc(workspace, strides=[3088, 1])" in str(kernel.loops)
+    assert "copy_rows" in {knob.name for knob in kernel.knobs}
+    zen = parse_target("llvm -mtriple=x86_64-linux-gnu -mcpu=znver5")
+    assert "storage_align" not in dense(197, 3072, 768, zen)[0].schedule
+
+
+@pytest.mark.parametrize(("rows", "steps", "columns"), [(23, 1024, 70), (64, 2048, 33)])
+def test_copied_rows_give_the_same(rows: int, steps: int, columns: int) -> None:
+    target = parse_target("llvm -fill-buffers=10 -caches-bytes-per-cycle=128,4,4")
+    kernel, (a, w) = dense(rows, steps, columns, target)
+    assert "storage_align" in kernel.schedule
+    out = np.zeros((rows, columns), np.float32)
+    run(kernel.lowered, [a, w, out], env=pool_of(3, []), workspace=kernel.workspace())
+    matrix = w.transpose(1, 0, 2).reshape(steps, -1)[:, :columns]
+    np.testing.assert_allclose(out, a @ matrix, rtol=1e-4, atol=1e-3)
