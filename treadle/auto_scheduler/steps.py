@@ -198,6 +198,8 @@ def _hint_row(replay: Replay, stage: Stage, at: int, step: Step) -> Row:
         numbers, rest = numbers[:1], [json.dumps(numbers[1:], separators=(",", ":"))]
     if step.primitive in PREFETCHES:
         tensor = numbers.pop(0)
+        if step.primitive == "prefetch" and len(numbers) > 1:
+            raise NoMeaning("Ansor has no step for a prefetch that a loop inside spreads")
         assert isinstance(tensor, tuple)
         source, output = tensor
         numbers = [replay.place(replay.schedule.numbered(source)), output, *numbers]

@@ -48,11 +48,14 @@ def prefetches(
     known: Simplifier,
 ) -> list[Stmt]:
     """Return the hints that stand at the start of an iteration of loop `var`."""
-    if note is None or not (note.prefetches or note.panels) or nest.phase == "init":
+    if note is None or nest.phase == "init":
+        return []
+    if not (note.prefetches or note.spread or note.panels):
         return []
     box = relax(stage, nest, known)
     made = [h for panel in note.panels for h in _panel(stage, panel, box, memory, known)]
-    return made + _regions(stage, note, nest, box, var, memory, known)
+    made += _regions(stage, note, nest, box, var, memory, known)
+    return made + _shares_of_regions(stage, note, nest, box, var, memory, known)
 
 
 def _panel(stage: Stage, panel: Panel, box: Box, memory: Memory, known: Simplifier) -> list[Stmt]:
@@ -153,13 +156,19 @@ def _shares(
         elements = prod(int_value(d) or 0 for d in shape[inner:])
         return _part_of_run(stage, panel.tensor, place[:inner], elements, tile, count, box, memory)
     share = -(-apart[side] // (count or TILES_OF_PANEL))
-    chosen = [ex.minimum(tile * share + k, apart[side] - 1) for k in range(share)]
     zeros = [ZERO] * (len(place) - 1)
-    return [
-        _moved(place, (*zeros[:side], c, *zeros[side + 1 :], Const.of(line)))
-        for c in chosen
-        for line in lines
-    ]
+    made: list[tuple[Expr, ...]] = []
+    for k in range(share):
+        own = tile * share + k
+        for line in lines:
+            at = _moved(place, (*zeros[:side], own, *zeros[side + 1 :], Const.of(line)))
+            if count * share > apart[side] or count == 0:
+                # tiles without a share ask for what they read themselves, which is there
+                has_share = own < apart[side]
+                pairs = zip(at, read, strict=True)
+                at = tuple(i if i is r else ex.select(has_share, i, r) for i, r in pairs)
+            made.append(at)
+    return made
 
 
 def _share_of_rows(
@@ -257,6 +266,52 @@ def _regions(
     return made
 
 
+def _shares_of_regions(
+    stage: Stage,
+    note: AxisNote,
+    nest: Nest,
+    box: Box,
+    var: Var,
+    memory: Memory,
+    known: Simplifier,
+) -> list[Stmt]:
+    """Return the hints of `prefetch` that this loop shares out among its iterations.
+
+    Where there are fewer lines than iterations, the last ones ask for the last line again.
+    """
+    made: list[Stmt] = []
+    extents = stage.extents(nest.roots, nest.overrides)
+    for tensor, axis, offset in note.spread:
+        source = memory.schedule[tensor]
+        buffer = memory.buffers.get((id(source), tensor.value_index))
+        outside = nest.bound.get(axis)
+        steps = next((int_value(extents[a]) for a, v in nest.bound.items() if v is var), None)
+        if buffer is None or source.attach.kind == "at" or not steps or type(outside) is not Var:
+            continue
+        for indices in dict.fromkeys(memory.reads(stage, source)):
+            spans: Sequence[Span] = [
+                index_span(i, box, d, known) for i, d in zip(indices, tensor.shape, strict=True)
+            ]
+            apart = [step_of(known.run(i), box) for i in indices]
+            later: dict[Expr, Expr] = {outside: outside + offset}
+            at, loops = _places(tensor.name, buffer, spans, apart, later, memory, known)
+            lengths = [int_value(n) for _, n in loops]
+            if None in lengths:
+                continue
+            count = prod(n or 1 for n in lengths)
+            each = -(-count // steps)
+            for k in range(each):
+                line: Expr = var if each == 1 else var * each + k
+                if steps * each > count:
+                    line = ex.minimum(line, count - 1)
+                chosen: dict[Expr, Expr] = {}
+                for (one, _), length in zip(reversed(loops), reversed(lengths), strict=True):
+                    chosen[one] = line if len(loops) == 1 else line % (length or 1)
+                    line = line // (length or 1)
+                made.append(Prefetch(buffer, tuple(substitute(i, chosen) for i in at)))
+    return made
+
+
 def _next_panels(
     stage: Stage, nest: Nest, spans: Sequence[Span], var: Var, known: Simplifier
 ) -> Sequence[Span]:
@@ -309,7 +364,26 @@ def _lines(
     memory: Memory,
     known: Simplifier,
 ) -> Stmt:
-    """Return loops that prefetch the cache lines of a region of a buffer that are read.
+    """Return loops that prefetch the cache lines of a region of a buffer that are read."""
+    at, loops = _places(name, buffer, spans, apart, later, memory, known)
+    total = prod(int_value(n) or UNROLLED_PREFETCHES for _, n in loops)
+    kind: lp.ForKind = "unrolled" if total < UNROLLED_PREFETCHES else "serial"
+    stmt: Stmt = Prefetch(buffer, tuple(at))
+    for line, iterations in reversed(loops):
+        stmt = For(line, iterations, kind, stmt)
+    return stmt
+
+
+def _places(
+    name: str,
+    buffer: Buffer,
+    spans: Sequence[Span],
+    apart: Sequence[int],
+    later: dict[Expr, Expr],
+    memory: Memory,
+    known: Simplifier,
+) -> tuple[list[Expr], list[tuple[Var, Expr]]]:
+    """Return where a line of a region of a buffer lies, and the loops over all that are read.
 
     Of a dimension those are read whose distance is a multiple of `apart`.
     """
@@ -328,9 +402,4 @@ def _lines(
             loops.append((line, iterations))
             index = index + line * step
         at.append(index)
-    total = prod(int_value(n) or UNROLLED_PREFETCHES for _, n in loops)
-    kind: lp.ForKind = "unrolled" if total < UNROLLED_PREFETCHES else "serial"
-    stmt: Stmt = Prefetch(buffer, tuple(at))
-    for line, iterations in reversed(loops):
-        stmt = For(line, iterations, kind, stmt)
-    return stmt
+    return at, loops

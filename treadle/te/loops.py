@@ -130,6 +130,8 @@ class AxisNote:
     thread: IterVar | None = None
     pragmas: list[tuple[str, object]] = field(default_factory=list)
     prefetches: list[tuple[Tensor, int]] = field(default_factory=list)
+    spread: list[tuple[Tensor, IterVar, int]] = field(default_factory=list)
+    """Of prefetches of a loop outside, each iteration has its share of the lines."""
     panels: list[Panel] = field(default_factory=list)
     ranges: list[tuple[Expr, int, int]] = field(default_factory=list)
     """Iterations matter only where an index is somewhere in a range (begin, end)."""
@@ -142,7 +144,7 @@ class AxisNote:
             return "tensorized"
         if self.kind != "serial":
             return "bound" if self.kind == "thread" else self.kind
-        if self.prefetches or self.panels:
+        if self.prefetches or self.spread or self.panels:
             return "where memory is fetched"
         return "skipped" if self.ranges else "under a pragma"
 

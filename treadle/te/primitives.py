@@ -190,11 +190,20 @@ def _tensorize(stage: Stage, var: IterVar, intrinsic: str) -> None:
 # -- what is fetched and what is skipped ------------------------------------------------------
 
 
-def _prefetch(stage: Stage, tensor: Tensor, var: IterVar, offset: int) -> None:
+def _prefetch(
+    stage: Stage, tensor: Tensor, var: IterVar, offset: int, spread: IterVar | None
+) -> None:
     _fetched(stage, tensor, var, "prefetch")
     if offset < 0:
         raise stage.error(f"prefetch of {tensor.name} needs an offset of 0 or more")
-    _note(stage, var).prefetches.append((tensor, offset))
+    if spread is None:
+        _note(stage, var).prefetches.append((tensor, offset))
+        return
+    if _leaf(stage, spread, "prefetch") <= _leaf(stage, var, "prefetch"):
+        raise stage.error(
+            f"prefetch of {tensor.name} is spread over {spread.name}, no loop inside of {var.name}"
+        )
+    _note(stage, spread).spread.append((tensor, var, offset))
 
 
 def _prefetch_panel(
@@ -459,7 +468,11 @@ PRIMITIVES: dict[str, Primitive] = {
     ),
     "tensorize": _primitive(_tensorize, _VAR, Parameter("intrinsic", WORD)),
     "prefetch": _primitive(
-        _prefetch, Parameter("tensor", TENSOR), _VAR, Parameter("offset", WHOLE)
+        _prefetch,
+        Parameter("tensor", TENSOR),
+        _VAR,
+        Parameter("offset", WHOLE),
+        Parameter("spread", AXIS, None, is_keyword=True),
     ),
     "prefetch_panel": _primitive(
         _prefetch_panel,

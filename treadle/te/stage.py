@@ -152,17 +152,20 @@ class Stage:
             raise self.error(f"tensorize: {name} names another intrinsic", "register this one")
         self._do("tensorize", var, name)
 
-    def prefetch(self, tensor: Tensor, var: IterVar, offset: int) -> None:
+    def prefetch(
+        self, tensor: Tensor, var: IterVar, offset: int, *, spread: IterVar | None = None
+    ) -> None:
         """In each iteration of `var`, fetch what the iteration `offset` later reads of `tensor`.
 
         With 0, what this iteration reads is fetched while it computes something else first.
         Only a hint: lines past the end of a row are those of the next row in memory (past the end
         of panels that a tile reads side by side: those of the next panels), and nothing is fetched
-        of a stage that is computed at a loop.
+        of a stage that is computed at a loop. A core waits for few lines at once: with `spread`, a
+        loop inside of `var`, each of its iterations fetches its share of them.
 
         before: for k: C[n] += B[k, n]  ->  after: for k: prefetch(B[k + offset, 0]); C[n] += ...
         """
-        self._do("prefetch", tensor, var, offset)
+        self._do("prefetch", tensor, var, offset, spread)
 
     def prefetch_panel(
         self,

@@ -395,14 +395,16 @@ def _fetch_data(total: Stage, weights: Tensor, step: float, target: Target, knob
     looks_up = len(op.input_tensors) > 2  # the channels of a group
     if looks_up or not _is_in_memory(total, data) or prod(known(a) for a in taps[-2:]) != 1:
         return
+    spread: IterVar | None = None
     if known(op.axis[-1]) * itemsize_of(total) < target.machine.line_bytes:
         ahead = BLOCKS_AHEAD
         is_far = (size_of(data.shape) or 0) * itemsize(data.dtype) > kept_bytes(target, 2)
     else:
         iteration = step * max(1, known(icb)) * prod(known(a) for a in taps[:-2])
-        ahead, is_far = ceil(steps_to_cores(iteration, target)), True
-    pays = is_far and is_met(known(ic), ahead) and spares_buffers(target)
-    _fetch(total, data, ic, "fetch_data", ahead, knobs, pays=pays)
+        ahead, is_far, spread = ceil(steps_to_cores(iteration, target)), True, icb
+    pays = is_far and is_met(known(ic), ahead)
+    if steps := fetch_distance(knobs, "fetch_data", ahead, pays=pays):
+        total.prefetch(data, ic, steps, spread=spread)
 
 
 def _share_next_panels(
