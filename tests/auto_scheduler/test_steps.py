@@ -169,6 +169,12 @@ def test_too_many_steps_are_refused() -> None:
         imported(scheduled(), [["CR", 2]] * 20_001)
 
 
+def test_a_prefetch_that_is_spread_has_no_step_in_ansor() -> None:
+    made = scheduled()
+    with pytest.raises(NoMeaning, match="spreads"):
+        ansor_steps(made.schedule, outputs_of(made), [Step(2, "prefetch", ((0, 0), 0, 1, 2))])
+
+
 def test_a_primitive_that_ansor_does_not_have_is_told_of() -> None:
     made = scheduled()
     with pytest.raises(NoMeaning, match="set_scope"):

@@ -78,7 +78,7 @@ def test_a_temporary_of_symbolic_size_lies_in_memory_of_its_own() -> None:
 
 
 def test_aligned_rows_lie_where_the_schedule_says() -> None:
-    """Of three axes the first two; what is between rows belongs to nobody."""
+    """Of three axes the first two."""
     a = te.placeholder((3, 5, 32), name="A")
     b = te.compute((3, 5, 32), lambda i, j, k: a[i, j, k] + 1.0, name="B")
     c = te.compute((3, 5, 32), lambda i, j, k: b[2 - i, 4 - j, 31 - k] * 2.0, name="C")

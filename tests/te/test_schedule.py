@@ -243,6 +243,16 @@ def prefetch() -> Example:
     return e
 
 
+def prefetch_spread() -> Example:
+    """Of four rows of A a block of 16 steps later, a line in each of the first four steps."""
+    e = product(4, 40, 64)
+    k = e.stage.op.reduce_axis[0]
+    outer, inner = e.stage.split(k, factor=16)
+    e.stage.reorder(e.j, outer, inner, e.i)
+    e.stage.prefetch(e.args[0], outer, 1, spread=inner)
+    return e
+
+
 def skip_outside() -> Example:
     """Zeros around the inside of A, which the window meets at both ends."""
     a = te.placeholder((12,), name="A")
@@ -353,9 +363,9 @@ def trim() -> Example:
 PRIMITIVES: list[Callable[[], Example]] = [
     split_by_factor, split_in_parts, split_of_a_split, fuse, fuse_and_split, reorder,
     reorder_inner_before_outer, tile, vectorize, unroll, parallel, pragma, peel, compute_at,
-    compute_at_a_tile, compute_inline, compute_root, set_scope, storage_align, cache_read, cache_write, rfactor,
-    rfactor_of_the_whole_axis, prefetch, prefetch_panel, prefetch_panels_side_by_side,
-    prefetch_panel_once, skip_outside, skip_past, fuse_by_name,
+    compute_at_a_tile, compute_inline, compute_root, set_scope, storage_align, cache_read,
+    cache_write, rfactor, rfactor_of_the_whole_axis, prefetch, prefetch_spread, prefetch_panel,
+    prefetch_panels_side_by_side, prefetch_panel_once, skip_outside, skip_past, fuse_by_name,
     trim,
 ]  # fmt: skip
 
@@ -407,6 +417,26 @@ def split_by_zero(e: Example) -> None:
 
 def split_in_negative_parts(e: Example) -> None:
     e.stage.split(e.i, nparts=-2)
+
+
+def align_an_output(e: Example) -> None:
+    e.stage.storage_align(e.i, 16)
+
+
+def align_by_more_than_the_factor(_: Example) -> None:
+    e, b = chain()
+    e.schedule[b].storage_align(e.schedule[b].op.axis[0], 16, 16)
+
+
+def align_a_part_of_an_axis(_: Example) -> None:
+    e, b = chain()
+    outer, _ = e.schedule[b].split(e.schedule[b].op.axis[1], factor=2)
+    e.schedule[b].storage_align(outer, 16)
+
+
+def spread_over_a_loop_outside(_: Example) -> None:
+    e = product()
+    e.stage.prefetch(e.args[0], e.j, 1, spread=e.i)
 
 
 def fuse_nothing(e: Example) -> None:
@@ -555,6 +585,13 @@ ERRORS: dict[Callable[[Example], None], str] = {
     "\n  at    schedule of stage C",
     split_by_nothing: "split of i takes either factor or nparts\n  at    schedule of stage C",
     split_by_zero: "split of i needs a positive integer factor, got 0\n  at    schedule of stage C",
+    align_an_output: "storage_align: the rows of an argument lie where the caller has them"
+    "\n  at    schedule of stage C\n  hint  align a copy: cache_read or cache_write makes one",
+    align_by_more_than_the_factor: "storage_align: an offset from 0 to below the factor is "
+    "needed, not 16 of 16\n  at    schedule of stage B",
+    align_a_part_of_an_axis: "storage_align: j.outer is no axis of B\n  at    schedule of stage B",
+    spread_over_a_loop_outside: "prefetch of A is spread over i, no loop inside of j"
+    "\n  at    schedule of stage C",
     split_in_negative_parts: "split of i needs a positive integer nparts, got -2"
     "\n  at    schedule of stage C",
     fuse_nothing: "fuse takes at least one axis\n  at    schedule of stage C",

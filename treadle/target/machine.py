@@ -69,8 +69,8 @@ class Machine:
     `fma_units` multiply and add `fma_bits` each in a cycle, and a sum can be added to again after
     `fma_latency` cycles. `loads_per_cycle` of `load_bits` and `stores_per_cycle` of `store_bits`
     leave or enter the nearest cache; wider vectors take as many times as long. It waits for as many
-    lines at once as it has `fill_buffers`: loads that miss and hints take one each. `iteration_cycles`
-    is what an iteration of an inner loop takes beyond its arithmetic. `caches` are levels 1 to 3;
+    lines at once as it has `fill_buffers`: loads that miss and hints take one each.
+    `iteration_cycles` is what an iteration of an inner loop takes beyond its arithmetic. `caches` are levels 1 to 3;
     where there are two, the last stands twice. `memory_bytes_per_cycle` is what a core reads from
     memory while few others do, `memory_latency` how long a read takes to answer. `remote_...` are
     of what another core has just written. `fork_cycles` pass until a loop has been handed to the

@@ -316,7 +316,8 @@ def _storage_align(stage: Stage, axis: IterVar, factor: int, offset: int) -> Non
         raise stage.error(f"storage_align: {axis.name} is no axis of {stage.name}")
     if factor < 1 or not 0 <= offset < factor:
         raise stage.error(
-            f"storage_align: an offset from 0 to below the factor is needed, not {offset} of {factor}"
+            f"storage_align: an offset from 0 to below the factor is needed, not {offset} of "
+            f"{factor}"
         )
     stage.aligned[axis] = (factor, offset)
 

@@ -277,8 +277,8 @@ class Stage:
         """Let positions of `axis` lie a multiple of `factor` elements apart, and `offset` more.
 
         Elements that this leaves between them belong to nobody. Rows that lie a power of two apart
-        take turns at few places of a cache; so they lie at different ones. `axis` is one of the
-        tensor; an output of the schedule lies as its caller has it.
+        share few sets of a cache and evict each other; aligned ones have sets of their own. `axis`
+        is one of the tensor; an output of the schedule lies as its caller has it.
 
         before: B[i, k] lies at i * 1024 + k
         after:  s[B].storage_align(i, 1024, 16): at i * 1040 + k

@@ -15,6 +15,7 @@ from treadle.graph.types import TensorType
 from treadle.ops import elementwise as ew
 from treadle.ops.lowered.conv_nchwc import conv2d_nchwc
 from treadle.target.base import Target
+from treadle.target.parse import parse_target
 from treadle.te.knobs import DEFAULTS, Config
 
 
@@ -165,3 +166,23 @@ def test_taps_that_only_meet_padding_are_skipped() -> None:
 def test_groups_of_several_blocks(filters: int) -> None:
     assert OPERATORS.get("conv2d_nchwc") is conv2d_nchwc
     check("conv2d_nchwc", (1, 4, 9, 14, 16), (filters, 2, 1, 1, 16, 16), atol=1e-4, groups=2)
+
+
+def test_lines_of_data_are_fetched_one_in_a_step() -> None:
+    """14 positions are 14 lines, more than a core with 12 fill buffers waits for at once."""
+    kernel = kernel_of(TARGET, "conv2d_nchwc", *single_taps(64, 14))
+    [body] = [b for b in loop_bodies(kernel.asm()) if sum("vfmadd" in x for x in b) == 28]
+    assert sum("prefetch" in x for x in body) <= 5  # two of weights, one of the next panel
+    assert "min(icb, 13)" in str(kernel.loops)
+
+
+def test_where_few_lines_are_waited_for_steps_leave_weights_to_the_machine() -> None:
+    few = parse_target("llvm -mtriple=x86_64-linux-gnu -mcpu=cascadelake")
+    made = kernel_of(few, "conv2d_nchwc", *single_taps(64, 56)).schedule
+    assert (made.count(".prefetch(x0"), made.count(".prefetch(x1")) == (1, 0)
+
+
+def test_tiles_without_a_share_of_the_next_panels_fetch_nothing_of_them() -> None:
+    """Seven tiles of rows read two panels: the first two fetch one each of the next."""
+    kernel = kernel_of(TARGET, "conv2d_nchwc", (1, 64, 14, 14, 16), (16, 64, 1, 1, 16, 16))
+    assert "prefetch(x1[select(" in str(kernel.loops)
