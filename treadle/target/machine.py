@@ -70,14 +70,14 @@ class Machine:
     `fma_latency` cycles. `loads_per_cycle` of `load_bits` and `stores_per_cycle` of `store_bits`
     leave or enter the nearest cache; wider vectors take as many times as long. It waits for as many
     lines at once as it has `fill_buffers`: loads that miss and hints take one each.
-    `iteration_cycles` is what an iteration of an inner loop takes beyond its arithmetic. `caches` are levels 1 to 3;
-    where there are two, the last stands twice. `memory_bytes_per_cycle` is what a core reads from
-    memory while few others do, `memory_latency` how long a read takes to answer. `remote_...` are
-    of what another core has just written. `fork_cycles` pass until a loop has been handed to the
-    threads and the last of them is done. `dot_rates` are the types of instructions that sum
-    products of short elements. `stack_bytes` is what a buffer of a kernel may take of the stack of
-    the thread that runs it; where there is no system, and the linker's script gives the stack, what
-    all buffers that exist at once may take.
+    `iteration_cycles` is what an iteration of an inner loop takes beyond its arithmetic. `caches`
+    are levels 1 to 3; where there are two, the last stands twice. `memory_bytes_per_cycle` is what
+    a core reads from memory while few others do, `memory_latency` how long a read takes to answer.
+    `remote_...` are of what another core has just written. `fork_cycles` pass until a loop has been
+    handed to the threads and the last of them is done. `dot_rates` are the types of instructions
+    that sum products of short elements. `stack_bytes` is what a buffer of a kernel may take of the
+    stack of the thread that runs it; where there is no system, and the linker's script gives the
+    stack, what all buffers that exist at once may take.
     """
 
     fma_units: int
