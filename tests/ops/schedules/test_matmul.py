@@ -20,6 +20,7 @@ from treadle.optimize.methods.product import panel_width
 from treadle.target.base import Target
 from treadle.target.llvm import spill_count
 from treadle.target.parse import parse_target
+from treadle.te.knobs import Config
 
 
 def dense(rows: int, k: int, n: int, target: Target) -> tuple[Kernel, list[np.ndarray]]:
@@ -181,8 +182,8 @@ def test_rows_that_evict_each_other_are_copied_where_that_pays() -> None:
 
 @pytest.mark.parametrize(("rows", "steps", "columns"), [(23, 1024, 70), (64, 2048, 33)])
 def test_copied_rows_give_the_same(rows: int, steps: int, columns: int) -> None:
-    target = parse_target("llvm -fill-buffers=10 -caches-bytes-per-cycle=128,4,4")
-    kernel, (a, w) = dense(rows, steps, columns, target)
+    plain, (a, w) = dense(rows, steps, columns, native())
+    kernel = Kernel(plain.function, native(), Config.of({"copy_rows": True}))
     assert "storage_align" in kernel.schedule
     out = np.zeros((rows, columns), np.float32)
     run(kernel.lowered, [a, w, out], env=pool_of(3, []), workspace=kernel.workspace())
