@@ -59,6 +59,11 @@ def level_cycles(size: Numbers, level: int, target: Target) -> Numbers:
     return size / target.machine.caches[level - 1].bytes_per_cycle
 
 
+def copy_cycles(size: float, target: Target) -> float:
+    """Return the cycles in which a core reads `size` bytes and writes them, beyond level 2."""
+    return level_cycles(2.0 * size, 3, target)
+
+
 def again_cycles(size: float, tensor: int, target: Target) -> float:
     """Return the cycles to read `size` bytes beyond level 2, of a tensor of so many, in long runs.
 

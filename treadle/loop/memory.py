@@ -83,14 +83,10 @@ class Memory:
         for tensor in stage.op.outputs:
             key = (id(stage), tensor.value_index)
             if key not in self.buffers:
-                name = self.unique(tensor.name)
                 scope = scope_or(stage, "workspace")
                 if scope == "local" and any(int_value(d) is None for d in tensor.shape):
                     scope = "workspace"
-                sizes = tuple(tensor.shape)
-                buffer = Buffer(name, tensor.dtype, sizes, scope, _strides(stage, sizes))
-                self.buffers[key] = buffer
-                made.append(buffer)
+                made.append(self._buffer(stage, tensor, tuple(tensor.shape), scope))
         return made
 
     def attached_buffers(self, stage: Stage, box: Box, known: Simplifier) -> list[Buffer]:
@@ -129,10 +125,16 @@ class Memory:
         made = []
         for tensor in stage.op.outputs:
             sizes = tuple(tensor.shape) if shape is None else shape
-            strides = _strides(stage, sizes)
-            buffer = Buffer(self.unique(tensor.name), tensor.dtype, sizes, scope, strides)
-            self.buffers[id(stage), tensor.value_index] = buffer
-            made.append(buffer)
+            made.append(self._buffer(stage, tensor, sizes, scope))
+        return made
+
+    def _buffer(
+        self, stage: Stage, tensor: Tensor, shape: tuple[Expr, ...], scope: Scope
+    ) -> Buffer:
+        """Make the buffer of one result of a stage, its rows as far apart as the stage says."""
+        strides = _strides(stage, shape)
+        made = Buffer(self.unique(tensor.name), tensor.dtype, shape, scope, strides)
+        self.buffers[id(stage), tensor.value_index] = made
         return made
 
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import reduce
 from itertools import product as cartesian
 from itertools import starmap
@@ -157,18 +157,21 @@ def _shares(
         return _part_of_run(stage, panel.tensor, place[:inner], elements, tile, count, box, memory)
     share = -(-apart[side] // (count or TILES_OF_PANEL))
     zeros = [ZERO] * (len(place) - 1)
-    made: list[tuple[Expr, ...]] = []
-    for k in range(share):
-        own = tile * share + k
-        for line in lines:
-            at = _moved(place, (*zeros[:side], own, *zeros[side + 1 :], Const.of(line)))
-            if count * share > apart[side] or count == 0:
-                # tiles without a share ask for what they read themselves, which is there
-                has_share = own < apart[side]
-                pairs = zip(at, read, strict=True)
-                at = tuple(i if i is r else ex.select(has_share, i, r) for i, r in pairs)
-            made.append(at)
-    return made
+    shares = [tile * share + k for k in range(share)]
+    made = [
+        (own, _moved(place, (*zeros[:side], own, *zeros[side + 1 :], Const.of(line))))
+        for own in shares
+        for line in lines
+    ]
+    if 0 < count * share <= apart[side]:
+        return [at for _, at in made]
+    # a tile without a share asks for what it reads itself, which is there
+    return [_where(own < apart[side], at, read) for own, at in made]
+
+
+def _where(is_so: Expr, a: Sequence[Expr], b: Sequence[Expr]) -> tuple[Expr, ...]:
+    """Return place `a` where it is so, else place `b`."""
+    return tuple(i if i is j else ex.select(is_so, i, j) for i, j in zip(a, b, strict=True))
 
 
 def _share_of_rows(
@@ -250,20 +253,25 @@ def _regions(
     """Return the hints of `prefetch`."""
     made: list[Stmt] = []
     for tensor, offset in note.prefetches:
-        source = memory.schedule[tensor]
-        buffer = memory.buffers.get((id(source), tensor.value_index))
-        if buffer is None or source.attach.kind == "at":  # not computed yet, or not at all
-            continue
-        for indices in dict.fromkeys(memory.reads(stage, source)):
-            spans: Sequence[Span] = [
-                index_span(i, box, d, known) for i, d in zip(indices, tensor.shape, strict=True)
-            ]
+        for buffer, spans, steps in _read_regions(stage, tensor, box, memory, known):
             if offset:
                 spans = _next_panels(stage, nest, spans, var, known)
-            steps = [step_of(known.run(i), box) for i in indices]
             later: dict[Expr, Expr] = {var: var + offset}
             made.append(_lines(tensor.name, buffer, spans, steps, later, memory, known))
     return made
+
+
+def _read_regions(
+    stage: Stage, tensor: Tensor, box: Box, memory: Memory, known: Simplifier
+) -> Iterator[tuple[Buffer, Sequence[Span], list[int]]]:
+    """Yield the regions of a tensor that a stage reads: the buffer, where, how far apart."""
+    source = memory.schedule[tensor]
+    buffer = memory.buffers.get((id(source), tensor.value_index))
+    if buffer is None or source.attach.kind == "at":  # not computed yet, or not at all
+        return
+    for indices in dict.fromkeys(memory.reads(stage, source)):
+        spans = [index_span(i, box, d, known) for i, d in zip(indices, tensor.shape, strict=True)]
+        yield buffer, spans, [step_of(known.run(i), box) for i in indices]
 
 
 def _shares_of_regions(
@@ -275,41 +283,44 @@ def _shares_of_regions(
     memory: Memory,
     known: Simplifier,
 ) -> list[Stmt]:
-    """Return the hints of `prefetch` that this loop shares out among its iterations.
-
-    Where there are fewer lines than iterations, the last ones ask for the last line again.
-    """
+    """Return the hints of `prefetch` that this loop shares out among its iterations."""
+    if not note.spread:
+        return []
     made: list[Stmt] = []
     extents = stage.extents(nest.roots, nest.overrides)
+    iterations = next((int_value(extents[a]) for a, v in nest.bound.items() if v is var), None)
     for tensor, axis, offset in note.spread:
-        source = memory.schedule[tensor]
-        buffer = memory.buffers.get((id(source), tensor.value_index))
         outside = nest.bound.get(axis)
-        steps = next((int_value(extents[a]) for a, v in nest.bound.items() if v is var), None)
-        if buffer is None or source.attach.kind == "at" or not steps or type(outside) is not Var:
+        if not iterations or type(outside) is not Var:
             continue
-        for indices in dict.fromkeys(memory.reads(stage, source)):
-            spans: Sequence[Span] = [
-                index_span(i, box, d, known) for i, d in zip(indices, tensor.shape, strict=True)
-            ]
-            apart = [step_of(known.run(i), box) for i in indices]
-            later: dict[Expr, Expr] = {outside: outside + offset}
-            at, loops = _places(tensor.name, buffer, spans, apart, later, memory, known)
-            lengths = [int_value(n) for _, n in loops]
-            if None in lengths:
-                continue
-            count = prod(n or 1 for n in lengths)
-            each = -(-count // steps)
-            for k in range(each):
-                line: Expr = var if each == 1 else var * each + k
-                if steps * each > count:
-                    line = ex.minimum(line, count - 1)
-                chosen: dict[Expr, Expr] = {}
-                for (one, _), length in zip(reversed(loops), reversed(lengths), strict=True):
-                    chosen[one] = line if len(loops) == 1 else line % (length or 1)
-                    line = line // (length or 1)
+        later: dict[Expr, Expr] = {outside: outside + offset}
+        for buffer, spans, steps in _read_regions(stage, tensor, box, memory, known):
+            at, loops = _places(tensor.name, buffer, spans, steps, later, memory, known)
+            for chosen in _share_of_lines(loops, var, iterations):
                 made.append(Prefetch(buffer, tuple(substitute(i, chosen) for i in at)))
     return made
+
+
+def _share_of_lines(
+    loops: Sequence[tuple[Var, Expr]], var: Var, iterations: int
+) -> Iterator[dict[Expr, Expr]]:
+    """Yield the positions in `loops` over lines that are the share of an iteration of `var`.
+
+    Where there are fewer lines than iterations, the last ones have the last line again; without a
+    known number of lines there are no shares.
+    """
+    lengths = [int_value(n) or 0 for _, n in loops]
+    count = prod(lengths)
+    each = -(-count // iterations)
+    for k in range(each):
+        line: Expr = var if each == 1 else var * each + k
+        if iterations * each > count:
+            line = ex.minimum(line, count - 1)
+        chosen: dict[Expr, Expr] = {}
+        for (one, _), length in zip(reversed(loops), reversed(lengths), strict=True):
+            chosen[one] = line if len(loops) == 1 else line % length
+            line = line // length
+        yield chosen
 
 
 def _next_panels(

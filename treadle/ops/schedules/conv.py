@@ -403,8 +403,7 @@ def _fetch_data(total: Stage, weights: Tensor, step: float, target: Target, knob
         iteration = step * max(1, known(icb)) * prod(known(a) for a in taps[:-2])
         ahead, is_far, spread = ceil(steps_to_cores(iteration, target)), True, icb
     pays = is_far and is_met(known(ic), ahead)
-    if steps := fetch_distance(knobs, "fetch_data", ahead, pays=pays):
-        total.prefetch(data, ic, steps, spread=spread)
+    _fetch(total, data, ic, "fetch_data", ahead, knobs, pays=pays, spread=spread)
 
 
 def _share_next_panels(
@@ -453,10 +452,11 @@ def _fetch(
     knobs: Knobs,
     *,
     pays: bool = True,
+    spread: IterVar | None = None,
 ) -> None:
     """Fetch a tensor some iterations of an axis before its use: a knob, by default `usual`."""
     if steps := fetch_distance(knobs, name, ceil(usual), pays=pays):
-        total.prefetch(tensor, axis, steps)
+        total.prefetch(tensor, axis, steps, spread=spread)
 
 
 def _fetch_operands(

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from treadle.cost.depthwise import WindowTaps, depthwise_cycles
 from treadle.cost.memory import (
-    level_cycles,
+    copy_cycles,
     memory_bytes_per_cycle,
     scattered_cycles,
     stream_cycles,
@@ -195,7 +195,7 @@ def dense_packed_cycles(shape: MatmulShape, width: int, target: Target) -> float
     steps = _step_cycles(rows, columns, tile, target)
     copying = 0.0
     if row_bytes != shape.steps * itemsize:
-        copying = level_cycles(2.0 * matrices * rows * row_bytes, 3, target)
+        copying = copy_cycles(matrices * rows * row_bytes, target)
     return max(copying + matrices * shape.steps * steps, reading_cycles(shape, target))
 
 

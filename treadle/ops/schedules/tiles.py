@@ -12,6 +12,7 @@ from math import prod
 from treadle.cost.loops import tile_start_cycles
 from treadle.cost.memory import (
     aligned_pitch,
+    copy_cycles,
     kept_bytes,
     level_cycles,
     rows_side_by_side,
@@ -121,7 +122,7 @@ def row_pitch(rows: int, vectors: int, steps: int, itemsize: int, target: Target
         wait = level_cycles(of_vector, level, target) / LOADED
         return steps * tile_set_cycles(rows, vectors, tile, 1, target, wait)
 
-    copying = level_cycles(2.0 * rows * apart, 3, target)
+    copying = copy_cycles(rows * apart, target)
     return further if cycles(further) + copying < cycles(apart) else apart
 
 
