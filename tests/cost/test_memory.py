@@ -17,6 +17,7 @@ from treadle.cost.memory import (
     local_bytes,
     memory_bytes_per_cycle,
     outlast_products,
+    panel_level,
     remote_cycles,
     rows_side_by_side,
     scattered_cycles,
@@ -121,6 +122,7 @@ def test_aligned_rows_begin_at_places_of_their_own(row: int) -> None:
 def test_steps_ask_for_lines_of_many_places_where_level_1_waits_for_many() -> None:
     few, many = (parse_target(f"llvm -fill-buffers={n}") for n in (12, 16))
     assert [spares_buffers(few), spares_buffers(many)] == [False, True]
+    assert [panel_level(few), panel_level(many)] == [2, 1]
     names = ("znver3", "znver5", "sapphirerapids", "skylake-avx512", "haswell")
     targets = [parse_target(f"llvm -mtriple=x86_64-linux-gnu -mcpu={name}") for name in names]
     assert [spares_buffers(t) for t in targets] == [True, True, True, False, False]

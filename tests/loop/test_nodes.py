@@ -36,6 +36,7 @@ def test_text_of_every_statement() -> None:
         For(I, Const.of(2), "thread", If(I < N, Store(B, (I, Const.of(0)), ONE)), "threadIdx.x"),
         For(I, N, "serial", lp.seq()),
         loop(I, N, Prefetch(A, (I + 3, Const.of(0)))),
+        Prefetch(A, (I, Const.of(4)), level=2),
     )
     assert str(func(body)) == (
         "def f(A: float32[n, 8], B: float32[n, 8], n: int64):\n"
@@ -56,6 +57,7 @@ def test_text_of_every_statement() -> None:
         "        pass\n"
         "    for i in range(n):\n"
         "        prefetch(A[(i + 3), 0])\n"
+        "    prefetch(A[i, 4], level=2)\n"
     )
 
 

@@ -34,13 +34,19 @@ def loop_lines(asm: str) -> list[str]:
 
 @pytest.mark.parametrize(
     ("options", "instruction"),
-    [("-mtriple=x86_64-linux-gnu", "prefetcht0"), ("-mtriple=aarch64-linux-gnu", "prfm")],
+    [
+        ("-mtriple=x86_64-linux-gnu", ("prefetcht0", "prefetcht1")),
+        ("-mtriple=aarch64-linux-gnu", ("pldl1keep", "pldl2keep")),
+    ],
 )
-def test_a_prefetch_reaches_the_machine(options: str, instruction: str) -> None:
+@pytest.mark.parametrize("level", [1, 2])
+def test_a_prefetch_reaches_the_machine(
+    options: str, instruction: tuple[str, str], level: int
+) -> None:
     x, out, i = flat("x", "float32", 64), flat("out", "float32", 64), Var("i")
-    copy = seq(Prefetch(x, (i * 4 + 32,)), Store(out, (i,), ex.load(x, [i])))
+    copy = seq(Prefetch(x, (i * 4 + 32,), level), Store(out, (i,), ex.load(x, [i])))
     func = PrimFunc("copy", (x, out), (), For(i, Const.of(64), "parallel", copy))
-    assert instruction in asm_text(emit(func, parse_target(f"llvm {options}")))
+    assert instruction[level - 1] in asm_text(emit(func, parse_target(f"llvm {options}")))
 
 
 def test_an_unroll_pragma_reaches_llvm() -> None:

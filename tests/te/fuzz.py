@@ -461,4 +461,5 @@ class _Steps:
             step=chance.randint(1, 9),
             tiles=[(others, chance.randint(1, 4), *wrap)] if chance.random() < 0.8 else [],
             once=chance.random() < 0.3,
+            level=chance.randint(1, 2),
         )

@@ -540,6 +540,10 @@ def prefetch_panel_of_no_step(e: Example) -> None:
     e.stage.prefetch_panel(e.args[0], e.j, [e.i], step=0)
 
 
+def prefetch_panel_into_the_third_level(e: Example) -> None:
+    e.stage.prefetch_panel(e.args[0], e.j, [e.i], level=3)
+
+
 def prefetch_panel_for_tiles_of_nothing(e: Example) -> None:
     e.stage.prefetch_panel(e.args[0], e.j, [e.i], tiles=[([e.i], 0)])
 
@@ -629,6 +633,8 @@ ERRORS: dict[Callable[[Example], None], str] = {
     prefetch_panel_of_what_is_not_read: "prefetch_panel: C does not read C"
     "\n  at    schedule of stage C",
     prefetch_panel_of_no_step: "prefetch_panel of A: steps and tiles have a length of 1 or more"
+    "\n  at    schedule of stage C",
+    prefetch_panel_into_the_third_level: "prefetch_panel of A fetches into level 1 or 2, not 3"
     "\n  at    schedule of stage C",
     prefetch_panel_for_tiles_of_nothing: "prefetch_panel of A: steps and tiles have a length of 1 "
     "or more\n  at    schedule of stage C",

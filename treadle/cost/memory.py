@@ -126,6 +126,15 @@ def spares_buffers(target: Target) -> bool:
     return target.machine.fill_buffers >= _SPARE_BUFFERS
 
 
+def panel_level(target: Target) -> int:
+    """Return the level of cache, 1 or 2, into which tiles fetch the panels of the next ones.
+
+    A fetch into level 2 leaves the buffers of level 1 to what this tile reads; the first of the
+    next tiles then reads from level 2, as all of them do where a panel does not stay in level 1.
+    """
+    return 1 if spares_buffers(target) else 2
+
+
 def is_near_again(panel: int, size: int, passes: int, target: Target) -> bool:
     """Return whether weights that tiles read `passes` times are in the first cache but for once.
 

@@ -57,7 +57,8 @@ class Sums:
         if atom not in self._partners:
             self._partners[atom] = self._partner(atom, divisor)
         partner = self._partners[atom]
-        return None if partner is None else self._merge_pair(s, atom, coef, *partner, divisor)
+        found = None if partner is None else self._merge_pair(s, atom, coef, *partner, divisor)
+        return self._merge_equal(s, atom, coef, divisor) if found is None else found
 
     def _partner(self, atom: Binary, divisor: int) -> tuple[Expr, int] | None:
         """Return (q, k) where the quotient that belongs to a remainder is k * q."""
@@ -98,6 +99,19 @@ class Sums:
             if other.a is partner and outer is not None and outer > 0:
                 rest = {a: c for a, c in s.terms.items() if a is not atom and a is not other}
                 whole = self.division.remainder(decompose(atom.a), divisor * outer)
+                return s.like(rest, s.const).plus(whole, coef)
+        return None
+
+    def _merge_equal(self, s: Affine, atom: Binary, coef: int, divisor: int) -> Affine | None:
+        """y // c * c + x % c  ->  y where y % c is x % c: multiples of c were dropped from x."""
+        for other, have in s.terms.items():
+            if have != coef * divisor or not isinstance(other, Binary) or other.op != "floordiv":
+                continue
+            if splat_value(other.b) != divisor:
+                continue
+            whole = decompose(other.a)
+            if self.division.remainder(whole, divisor).terms == {atom: 1}:
+                rest = {a: c for a, c in s.terms.items() if a is not atom and a is not other}
                 return s.like(rest, s.const).plus(whole, coef)
         return None
 

@@ -92,10 +92,14 @@ class Store:
 
 @dataclass(slots=True, eq=False)
 class Prefetch:
-    """The cache line of `buffer[indices]` will be read soon, if it exists."""
+    """The cache line of `buffer[indices]` will be read soon, if it exists.
+
+    It is fetched into the caches from `level` on, 1 or 2.
+    """
 
     buffer: Buffer
     indices: tuple[Expr, ...]
+    level: int = 1
 
 
 @dataclass(slots=True, eq=False)
@@ -295,7 +299,7 @@ def map_stmt(
                 return body
             fresh = Let(s.var, exprs(s.value), body)
         elif isinstance(s, Prefetch):
-            fresh = Prefetch(s.buffer, tuple(exprs(i) for i in s.indices))
+            fresh = Prefetch(s.buffer, tuple(exprs(i) for i in s.indices), s.level)
         elif isinstance(s, Evaluate):
             fresh = Evaluate(exprs(s.value))
         else:
@@ -361,7 +365,8 @@ def _head_text(stmt: Stmt, exprs: Sequence[Expr]) -> str:
     if isinstance(stmt, Store):
         return f"{stmt.buffer.name}[{', '.join(map(str, exprs[:-1]))}] = {exprs[-1]}"
     if isinstance(stmt, Prefetch):
-        return f"prefetch({stmt.buffer.name}[{', '.join(map(str, exprs))}])"
+        level = "" if stmt.level == 1 else f", level={stmt.level}"
+        return f"prefetch({stmt.buffer.name}[{', '.join(map(str, exprs))}]{level})"
     if isinstance(stmt, Allocate):
         apart = stmt.buffer.strides
         strides = "" if apart is None else f", strides=[{', '.join(map(str, apart))}]"

@@ -81,12 +81,12 @@ def _panel(stage: Stage, panel: Panel, box: Box, memory: Memory, known: Simplifi
     reads = dict.fromkeys(memory.reads(stage, source))
     if not reads:
         for place in _share_of_rows(stage, panel, tile, count, box, memory):
-            made.append(Prefetch(buffer, tuple(starmap(element, enumerate(place)))))
+            made.append(Prefetch(buffer, tuple(starmap(element, enumerate(place))), panel.level))
     for read in reads:
         if any(map(reads_memory, read)):  # past the end nothing says where the next tile reads
             continue
         for place in _shares(stage, panel, read, tile, count, box, memory, known):
-            made.append(Prefetch(buffer, tuple(starmap(element, enumerate(place)))))
+            made.append(Prefetch(buffer, tuple(starmap(element, enumerate(place))), panel.level))
     if not panel.once:
         return made
     needed = known.run(substitute(ex.binary("eq", tile, 0), first))

@@ -38,7 +38,7 @@ def flatten_buffers(func: PrimFunc) -> PrimFunc:
         if isinstance(s, Store):
             return Store(flat[id(s.buffer)], (_offset(s.buffer, s.indices),), s.value)
         if isinstance(s, Prefetch):
-            return Prefetch(flat[id(s.buffer)], (_offset(s.buffer, s.indices),))
+            return Prefetch(flat[id(s.buffer)], (_offset(s.buffer, s.indices),), s.level)
         if isinstance(s, Allocate):
             return Allocate(flat[id(s.buffer)], s.body)
         return None

@@ -72,7 +72,7 @@ class Walk:
             at = tuple(known.run(i) for i in s.indices)
             return Store(s.buffer, at, known.run(s.value))
         if isinstance(s, Prefetch):
-            return Prefetch(s.buffer, tuple(known.run(i) for i in s.indices))
+            return Prefetch(s.buffer, tuple(known.run(i) for i in s.indices), s.level)
         if isinstance(s, Allocate):
             body = self.stmt(s.body, known)
             return body if lp.is_empty(body) else Allocate(s.buffer, body)

@@ -84,7 +84,7 @@ def _copy(s: Stmt, made: Iterations, known: Simplifier, walk: Walk) -> Stmt:
     if isinstance(s, Store):
         return Store(s.buffer, tuple([made.run(i) for i in s.indices]), made.run(s.value))
     if isinstance(s, Prefetch):
-        return Prefetch(s.buffer, tuple([made.run(i) for i in s.indices]))
+        return Prefetch(s.buffer, tuple([made.run(i) for i in s.indices]), s.level)
     return walk.stmt(_fresh_loops(lp.substitute(s, made.values)), known)
 
 
@@ -114,7 +114,7 @@ def _fresh_loops(stmt: Stmt) -> Stmt:
         if isinstance(s, Store) and id(s.buffer) in buffers:
             return Store(buffers[id(s.buffer)], s.indices, s.value)
         if isinstance(s, Prefetch) and id(s.buffer) in buffers:
-            return Prefetch(buffers[id(s.buffer)], s.indices)
+            return Prefetch(buffers[id(s.buffer)], s.indices, s.level)
         if isinstance(s, Allocate):
             return Allocate(buffers[id(s.buffer)], s.body)
         return None

@@ -161,7 +161,8 @@ class _Function(Statements):
     def prefetch(self, s: Prefetch) -> None:
         """Print a hint to the cache."""
         [index] = self.values.statement(s.indices[0])
-        self.lines.line(f"__builtin_prefetch({self.values.buffer(s.buffer)} + {index});")
+        how = "" if s.level == 1 else f", 0, {4 - s.level}"  # to read, how near
+        self.lines.line(f"__builtin_prefetch({self.values.buffer(s.buffer)} + {index}{how});")
 
     def barrier(self) -> None:
         """Refuse a barrier: threads of a CPU do not wait for each other."""

@@ -262,11 +262,14 @@ class Memory:
             (vector("i1", lanes), "splat (i1 true)" if mask is None else mask.of(lanes)),
         )
 
-    def prefetch(self, buffer: Buffer, index: str) -> None:
-        """Emit a hint to fetch a line into all caches; its address may be that of no element."""
+    def prefetch(self, buffer: Buffer, index: str, level: int) -> None:
+        """Emit a hint to fetch a line into the caches from `level` on, 1 or 2.
+
+        Its address may be that of no element.
+        """
         element = memory_type(buffer.dtype)
         place = self.b.let(f"getelementptr {element}, ptr {self.pointer(buffer)}, i64 {index}")
-        how = [("i32", "0"), ("i32", "3"), ("i32", "1")]  # to read, into all caches, data
+        how = [("i32", "0"), ("i32", str(4 - level)), ("i32", "1")]  # to read, data
         self.b.intrinsic_void("prefetch.p0", ("ptr", place), *how)
 
     # -- bool: a bit in registers, a byte in memory

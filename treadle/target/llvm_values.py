@@ -339,7 +339,7 @@ class Values:
 
     def prefetch(self, s: Prefetch) -> None:
         """Emit a hint to fetch a line into all caches; its address may be that of no element."""
-        self.memory.prefetch(s.buffer, self.value(s.indices[0]))
+        self.memory.prefetch(s.buffer, self.value(s.indices[0]), s.level)
 
 
 def _is_strided(parts: tuple[Expr, Expr]) -> bool:

@@ -112,7 +112,7 @@ class Panel:
 
     The next tile is `step` further along `ahead`, of which the last axis runs fastest and only
     the first is divided in steps. `tiles` are those that read the same and share the work, or of
-    which the first does it all (`once`).
+    which the first does it all (`once`). It is fetched into the caches from `level` on.
     """
 
     tensor: Tensor
@@ -120,6 +120,7 @@ class Panel:
     step: int
     tiles: tuple[Tiles, ...]
     once: bool
+    level: int
 
 
 @dataclass(slots=True)

@@ -214,6 +214,7 @@ def _prefetch_panel(
     step: int,
     tiles: Sequence[Tiles],
     once: bool,
+    level: int,
 ) -> None:
     what = "prefetch_panel"
     _fetched(stage, tensor, var, what)
@@ -224,7 +225,10 @@ def _prefetch_panel(
             raise stage.error(f"{what}: {axis.name} is no axis of {stage.name}")
     if min(step, *(n for g in tiles for n in (g.size, 1 if g.wrap is None else g.wrap)), 1) < 1:
         raise stage.error(f"{what} of {tensor.name}: steps and tiles have a length of 1 or more")
-    _note(stage, var).panels.append(Panel(tensor, tuple(ahead), step, tuple(tiles), once))
+    if level not in (1, 2):
+        raise stage.error(f"{what} of {tensor.name} fetches into level 1 or 2, not {level}")
+    panel = Panel(tensor, tuple(ahead), step, tuple(tiles), once, level)
+    _note(stage, var).panels.append(panel)
 
 
 def _skip_past(stage: Stage, var: IterVar, axes: Sequence[IterVar], end: int) -> None:
@@ -483,6 +487,7 @@ PRIMITIVES: dict[str, Primitive] = {
         Parameter("step", WHOLE, 1, is_keyword=True),
         Parameter("tiles", TILES, (), is_keyword=True),
         Parameter("once", FLAG, False, is_keyword=True),
+        Parameter("level", WHOLE, 1, is_keyword=True),
     ),
     "skip_past": _primitive(
         _skip_past, _VAR, Parameter("axes", AXIS_LIST), Parameter("end", WHOLE)

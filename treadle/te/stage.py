@@ -176,6 +176,7 @@ class Stage:
         step: int = 1,
         tiles: Sequence[tuple[Sequence[IterVar], int] | tuple[Sequence[IterVar], int, int]] = (),
         once: bool = False,
+        level: int = 1,
     ) -> None:
         """In each iteration of `var`, fetch a part of what the next tile reads of `tensor`.
 
@@ -183,7 +184,8 @@ class Stage:
         fastest: after the end of the others comes the next step of the first. `tiles` are those
         that read the same before that, and share the work: each entry is (axes, size), or
         (axes, size, wrap), for tiles of `size` positions along axes that count as one; after `wrap`
-        positions the same is read again. With `once` the first of them fetches all.
+        positions the same is read again. With `once` the first of them fetches all. They fetch into
+        the caches from `level` on: 2 leaves level 1 to what this tile reads.
 
         What a reduction reads in one run of memory is divided evenly over its iterations and the
         tiles; where the tiles are so few that each would fetch a line or more per iteration,
@@ -198,7 +200,7 @@ class Stage:
         before: for n: for m: for k: C[m, n] += A[m, k] * B[n, k, 0]
         after:  for n: for m: for k: prefetch(B[n + step, 0, ...]); C[m, n] += A[m, k] * B[n, k, 0]
         """
-        self._do("prefetch_panel", tensor, var, ahead, step, tiles, once)
+        self._do("prefetch_panel", tensor, var, ahead, step, tiles, once, level)
 
     def skip_past(self, var: IterVar, axes: Sequence[IterVar], end: int) -> None:
         """Skip the iterations of `var` for which the position in `axes` is `end` or more.

@@ -182,6 +182,27 @@ def test_where_few_lines_are_waited_for_steps_leave_weights_to_the_machine() -> 
     assert (made.count(".prefetch(x0"), made.count(".prefetch(x1")) == (1, 0)
 
 
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        ((1, 32, 403, 16), (32, 32, 3, 16, 16)),
+        ((1, 16, 30, 30, 16), (16, 16, 3, 3, 16, 16)),
+        ((1, 8, 4, 16, 16, 16), (8, 8, 3, 3, 3, 16, 16)),
+    ],
+)
+def test_where_few_lines_are_waited_for_data_of_every_tap_is_fetched(
+    shapes: tuple[tuple[int, ...], ...],
+) -> None:
+    """A tile of 14 positions reads 14 lines at once, more than such a core waits for."""
+    few, many = (
+        kernel_of(parse_target(f"{TARGET} -fill-buffers={n}"), "conv2d_nchwc", *shapes)
+        for n in (12, 24)
+    )
+    assert ".prefetch(x0" not in many.schedule
+    [fetched] = [x for x in few.schedule.splitlines() if ".prefetch(x0" in x]
+    assert "icb)" in fetched  # the loop that shares the lines out
+
+
 def test_tiles_without_a_share_of_the_next_panels_fetch_nothing_of_them() -> None:
     """Seven tiles of rows read two panels: the first two fetch one each of the next."""
     kernel = kernel_of(TARGET, "conv2d_nchwc", (1, 64, 14, 14, 16), (16, 64, 1, 1, 16, 16))

@@ -36,7 +36,9 @@ def test_a_turned_matrix_is_read_and_written_by_vectors(machine: str) -> None:
     assert "masked.scatter" not in kernel.source()
 
 
-@pytest.mark.parametrize("image", [(7, 7), (14, 14), (5, 3), (1, 40), (32, 32), (3, 4, 9)])
+@pytest.mark.parametrize(
+    "image", [(7, 7), (14, 14), (5, 3), (1, 40), (32, 32), (12, 20), (3, 4, 9)]
+)
 def test_layouts_change_whatever_the_image(image: tuple[int, ...]) -> None:
     check("unpack_nchwc", (2, 3, *image, 16), channels=48)
     check("unpack_nchwc", (1, 2, *image, 8), channels=13)
@@ -50,6 +52,16 @@ def test_rows_of_an_image_are_turned_as_one(machine: str) -> None:
     assert "fuse(i2, i3)" in unpack.schedule
     pack = kernel_of(TARGETS[machine], "pack_nchwc", (1, 1024, 14, 14), block=16)
     assert "fuse(i2, i3)" in pack.schedule
+
+
+@pytest.mark.parametrize("image", [(56, 56), (28, 28), (12, 20)])
+@pytest.mark.parametrize("machine", TARGETS)
+def test_tiles_across_the_rows_of_an_image_are_read_by_vectors(
+    machine: str, image: tuple[int, int]
+) -> None:
+    """Where in the image a place of such a tile lies, a quotient and a remainder say."""
+    kernel = kernel_of(TARGETS[machine], "pack_nchwc", (1, 64, *image), block=16)
+    assert "masked.gather" not in kernel.source()
 
 
 @pytest.mark.parametrize("machine", TARGETS)

@@ -15,6 +15,7 @@ from treadle.cost.memory import (
     is_near_again,
     kept_bytes,
     outlast_products,
+    panel_level,
     spares_buffers,
     steps_to_cores,
     steps_to_memory,
@@ -331,8 +332,9 @@ def _fetch_ahead(
     are computed that weights alone decide, they are a stream that the machine foresees by itself;
     where they stay in the first cache for many tiles, only the first of them waits.
     Of the data a tile takes short rows, far apart, which no prefetcher of the machine foresees;
-    windows larger than 1x1 read each of them several times, which hides the wait. Where a tile has
-    few steps, most fetches would be of what stands past the last of its channels.
+    windows larger than 1x1 read each of them several times, which hides the wait where level 1
+    waits for all of them at once (`spares_buffers`). Where a tile has few steps, most fetches would
+    be of what stands past the last of its channels.
     Of vectors shorter than a line see `_fetch_short_steps`.
     """
     op = total.op
@@ -385,7 +387,7 @@ def _fetch_short_steps(
 
 
 def _fetch_data(total: Stage, weights: Tensor, step: float, target: Target, knobs: Knobs) -> None:
-    """Fetch the data of windows of 1x1 ahead, each read once by a tile: see `_fetch_ahead`.
+    """Fetch the data of the next channels ahead: see `_fetch_ahead` for which windows.
 
     Positions shorter than a line are fetched by blocks of channels, where level 2 keeps not all.
     """
@@ -393,14 +395,19 @@ def _fetch_data(total: Stage, weights: Tensor, step: float, target: Target, knob
     ic, *taps, icb = op.reduce_axis
     data = next(t for t in op.input_tensors if t is not weights)
     looks_up = len(op.input_tensors) > 2  # the channels of a group
-    if looks_up or not _is_in_memory(total, data) or prod(known(a) for a in taps[-2:]) != 1:
+    if looks_up or not _is_in_memory(total, data):
+        return
+    is_short = known(op.axis[-1]) * itemsize_of(total) < target.machine.line_bytes
+    is_point = prod(known(a) for a in taps[-2:]) == 1
+    if not is_point and (is_short or spares_buffers(target)):
         return
     spread: IterVar | None = None
-    if known(op.axis[-1]) * itemsize_of(total) < target.machine.line_bytes:
+    if is_short:
         ahead = BLOCKS_AHEAD
         is_far = (size_of(data.shape) or 0) * itemsize(data.dtype) > kept_bytes(target, 2)
     else:
-        iteration = step * max(1, known(icb)) * prod(known(a) for a in taps[:-2])
+        counts = [known(a) for a in (taps[:-2] if is_point else taps)]
+        iteration = step * max(1, known(icb)) * prod(counts)
         ahead, is_far, spread = ceil(steps_to_cores(iteration, target)), True, icb
     pays = is_far and is_met(known(ic), ahead)
     _fetch(total, data, ic, "fetch_data", ahead, knobs, pays=pays, spread=spread)
@@ -426,7 +433,8 @@ def _share_next_panels(
         of_band = ([down], tile.high, rows * tile.high) if rows else ([down], tile.high)
         tiles = [of_band, *(([a], tile.wide) for a in across)]
         loop = _loop_of_lines(total, target)
-        total.prefetch_panel(weights, loop, [oc], step=tile.vectors, tiles=tiles)
+        level = panel_level(target)
+        total.prefetch_panel(weights, loop, [oc], step=tile.vectors, tiles=tiles, level=level)
 
 
 def _loop_of_lines(total: Stage, target: Target) -> IterVar:

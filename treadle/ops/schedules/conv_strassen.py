@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from math import ceil
 
-from treadle.cost.memory import spares_buffers, steps_to_memory
+from treadle.cost.memory import panel_level, spares_buffers, steps_to_memory
 from treadle.cost.registers import tile_cycles
 from treadle.graph.operator import Group
 from treadle.ops.schedules.default import schedule_operands
@@ -122,4 +122,5 @@ def _multiply(s: Schedule, products: Stage, tiles: int, target: Target, knobs: K
     if steps := fetch_distance(knobs, "fetch_weights", ahead, pays=pays):
         sums.prefetch(weights, op.reduce_axis[-1], steps)
     if knobs.flag("fetch_panel", default=True):
-        sums.prefetch_panel(weights, op.reduce_axis[-1], [p], tiles=[([t], 1, tiles)])
+        [*_, loop], shared = op.reduce_axis, [([t], 1, tiles)]
+        sums.prefetch_panel(weights, loop, [p], tiles=shared, level=panel_level(target))

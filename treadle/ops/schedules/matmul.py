@@ -12,6 +12,7 @@ from treadle.cost.memory import (
     fetches_by_step,
     kept_bytes,
     outlast_products,
+    panel_level,
     rows_side_by_side,
     steps_to_memory,
     stream_cycles,
@@ -86,7 +87,7 @@ def schedule_dense_packed(group: Group, target: Target, knobs: Knobs) -> None:
     is_stream = not joint and _is_stream(sums, tile, target)
     _fetch_ahead(sums, weights, tile, target, knobs, is_stream=is_stream)
     if knobs.flag("fetch_panel", default=not is_stream and not order.rows_first):
-        _share_next_panel(sums, weights, tile)
+        _share_next_panel(sums, weights, tile, target)
 
 
 def _set_rows_apart(sums: Stage, lanes: int, target: Target, knobs: Knobs) -> int:
@@ -329,7 +330,7 @@ def _fetch_ahead(
         sums.prefetch(weights, op.reduce_axis[0], steps)
 
 
-def _share_next_panel(sums: Stage, weights: Tensor, tile: Tile) -> None:
+def _share_next_panel(sums: Stage, weights: Tensor, tile: Tile, target: Target) -> None:
     """Fetch the panel after this one evenly while the tiles of this one are computed."""
     op = compute_of(sums)
     if not any(t is weights for t in op.input_tensors):
@@ -340,7 +341,8 @@ def _share_next_panel(sums: Stage, weights: Tensor, tile: Tile) -> None:
         tiles = [([*batch, m], tile.rows)]
     elif batch:
         tiles = [(batch, 1), *tiles]
-    sums.prefetch_panel(weights, op.reduce_axis[0], [n], step=known_size(weights), tiles=tiles)
+    loop, step, level = op.reduce_axis[0], known_size(weights), panel_level(target)
+    sums.prefetch_panel(weights, loop, [n], step=step, tiles=tiles, level=level)
 
 
 def known_size(weights: Tensor) -> int:

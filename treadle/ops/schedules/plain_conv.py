@@ -17,6 +17,7 @@ from treadle.cost.memory import (
     kept_bytes,
     level_cycles,
     memory_bytes_per_cycle,
+    panel_level,
     rows_side_by_side,
 )
 from treadle.cost.registers import (
@@ -162,7 +163,8 @@ def _share_next_filters(
     loop = first if steps == 1 else sums.split(first, factor=steps)[0]
     _, filters, *_, last = op.axis
     tiles = [([last], tile.vectors * lanes)]
-    sums.prefetch_panel(weights, loop, [filters], step=tile.filters, tiles=tiles)
+    step, level = tile.filters, panel_level(target)
+    sums.prefetch_panel(weights, loop, [filters], step=step, tiles=tiles, level=level)
 
 
 def _strips_per_band(

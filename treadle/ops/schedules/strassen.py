@@ -14,7 +14,7 @@ from __future__ import annotations
 from math import ceil
 from typing import Any
 
-from treadle.cost.memory import fetches_by_step, steps_to_memory
+from treadle.cost.memory import fetches_by_step, panel_level, steps_to_memory
 from treadle.cost.registers import tile_cycles
 from treadle.expr.nodes import int_value
 from treadle.graph.operator import Group
@@ -161,4 +161,5 @@ def _fetch(
         if steps := fetch_distance(knobs, "fetch_weights", ahead, pays=by_step):
             sums.prefetch(weights, k, steps)
     if knobs.flag("fetch_panel", default=True):
-        sums.prefetch_panel(weights, k, [along], tiles=[*before, ([row], rows, attrs.half)])
+        tiles = [*before, ([row], rows, attrs.half)]
+        sums.prefetch_panel(weights, k, [along], tiles=tiles, level=panel_level(target))

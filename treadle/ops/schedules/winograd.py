@@ -23,6 +23,7 @@ from typing import Any
 from treadle.cost.filtering import FilterAxis
 from treadle.cost.memory import (
     filled_bytes,
+    panel_level,
     spares_buffers,
     steps_to_memory,
 )
@@ -340,7 +341,8 @@ def transform_filters(
         i, j, _, oc, *tiles, _ = op.axis
         run = ([tiles[-1]], plan.registers.rows, plan.rows * plan.columns)
         taps, step = compute_of(u).input_tensors[0], plan.registers.vectors
-        sums.prefetch_panel(taps, op.reduce_axis[-1], [oc], step=step, tiles=[([i, j], 1), run])
+        loop, shared, level = op.reduce_axis[-1], [([i, j], 1), run], panel_level(target)
+        sums.prefetch_panel(taps, loop, [oc], step=step, tiles=shared, level=level)
 
 
 def skip_odd_ends(sums: Stage, axes: Sequence[FilterAxis]) -> None:
@@ -386,7 +388,8 @@ def _fetch_next(
         return
     if knobs.flag("fetch_next_weights", default=True):
         passes = [([t], rows, plan.rows * plan.columns)]
-        sums.prefetch_panel(weights, icb, points, step=vectors, tiles=passes)
+        level = panel_level(target)
+        sums.prefetch_panel(weights, icb, points, step=vectors, tiles=passes, level=level)
 
 
 def in_columns_first(rows_out: Stage, *, held: bool) -> None:
