@@ -61,9 +61,8 @@ def prefetches(
 def _panel(stage: Stage, panel: Panel, box: Box, memory: Memory, known: Simplifier) -> list[Stmt]:
     """Return the hints of `prefetch_panel`."""
     source = memory.schedule[panel.tensor]
-    buffer = memory.buffers.get((id(source), panel.tensor.value_index))
-    is_made = source.attach.kind != "at" or id(source) in memory.computed
-    if buffer is None or not is_made or not buffer.shape:
+    buffer = _complete_buffer(source, panel.tensor, memory)
+    if buffer is None or not buffer.shape:
         return []
     first: dict[Expr, Expr] = {axis: span.start for axis, span in box.items()}
     start = memory.offsets.get(id(source), (ZERO,) * len(buffer.shape))
@@ -266,12 +265,23 @@ def _read_regions(
 ) -> Iterator[tuple[Buffer, Sequence[Span], list[int]]]:
     """Yield the regions of a tensor that a stage reads: the buffer, where, how far apart."""
     source = memory.schedule[tensor]
-    buffer = memory.buffers.get((id(source), tensor.value_index))
-    if buffer is None or source.attach.kind == "at":  # not computed yet, or not at all
+    buffer = _complete_buffer(source, tensor, memory)
+    if buffer is None:
         return
+    origin = memory.offsets.get(id(source), (ZERO,) * len(buffer.shape))
     for indices in dict.fromkeys(memory.reads(stage, source)):
         spans = [index_span(i, box, d, known) for i, d in zip(indices, tensor.shape, strict=True)]
-        yield buffer, spans, [step_of(known.run(i), box) for i in indices]
+        inside = [
+            Span(known.run(x.start - first), x.extent)
+            for x, first in zip(spans, origin, strict=True)
+        ]
+        yield buffer, inside, [step_of(known.run(i), box) for i in indices]
+
+
+def _complete_buffer(source: Stage, tensor: Tensor, memory: Memory) -> Buffer | None:
+    """Return where a tensor lies, None if all that is read of it is not computed yet."""
+    is_complete = source.attach.kind != "at" or id(source) in memory.computed
+    return memory.buffers.get((id(source), tensor.value_index)) if is_complete else None
 
 
 def _shares_of_regions(

@@ -13,6 +13,8 @@ from treadle.graph.types import TensorType
 from treadle.loop.nodes import For, Prefetch, sub_stmts, walk_stmts
 from treadle.ops.lowered.conv_winograd import conv2d_winograd_nchwc
 from treadle.ops.schedules.winograd import Plan, plan_winograd
+from treadle.target.base import Target
+from treadle.target.parse import parse_target
 
 
 def plan_of(pixels: int, channels: int) -> Plan:
@@ -53,6 +55,20 @@ def test_all_weights_of_a_tile_are_fetched_ahead(pixels: int, channels: int) -> 
     assert passes == 1 or lines_of(kernel, "u") * passes >= plan.registers.vectors
 
 
+@pytest.mark.parametrize("pixels", [14, 28])
+def test_where_few_lines_are_waited_for_steps_share_out_what_a_tile_reads(pixels: int) -> None:
+    """Of V one line a step, of the weights what level 2 holds; the panels go no further than it."""
+    few, many = (
+        plain_kernel(pixels, 16, parse_target(f"{TARGET} -fill-buffers={n}")) for n in (12, 24)
+    )
+    assert ".prefetch(" not in many.schedule
+    assert "level=" not in many.schedule
+    assert few.schedule.count(".prefetch(") == 2
+    assert few.schedule.count("level=2") == few.schedule.count("prefetch_panel(") == 1
+    assert "prefetch(input_transform[" in few.loop_text()
+    assert "prefetch(filter_transform[" in few.loop_text()
+
+
 @pytest.mark.parametrize(("pixels", "channels", "apart"), [(56, 64, True), (14, 256, False)])
 def test_plain_weights_are_transformed_once_or_by_panel(
     pixels: int, channels: int, apart: bool
@@ -61,14 +77,19 @@ def test_plain_weights_are_transformed_once_or_by_panel(
     tiles, blocks = -(-pixels // 4), channels // 16
     shape = WinogradShape(4, tiles, tiles, channels, channels, 16, plain_weights=True)
     assert plan_winograd(shape, TARGET).apart == apart
-    padded = tiles * 4 + 2
-    x = Var("x", TensorType((1, blocks, padded, padded, 16), "float32"))
-    w = Var("w", TensorType((blocks, blocks, 16, 3, 3, 16), "float32"))
-    how = {"tile": 4, "height": pixels, "width": pixels, "plain_weights": True}
-    kernel = Kernel(Function((x, w), conv2d_winograd_nchwc(x, w, **how), "winograd"), TARGET)
+    kernel = plain_kernel(pixels, blocks, TARGET)
     assert ("s[filter_transform].compute_root()" in kernel.schedule) == apart
     assert ("prefetch_panel(w" in kernel.schedule) != apart
     assert apart or lines_of(kernel, "w") == 1
+
+
+def plain_kernel(pixels: int, blocks: int, target: Target) -> Kernel:
+    """Return the kernel of a filtering by tiles of 4 that transforms its weights."""
+    padded = -(-pixels // 4) * 4 + 2
+    x = Var("x", TensorType((1, blocks, padded, padded, 16), "float32"))
+    w = Var("w", TensorType((blocks, blocks, 16, 3, 3, 16), "float32"))
+    call = conv2d_winograd_nchwc(x, w, tile=4, height=pixels, width=pixels, plain_weights=True)
+    return Kernel(Function((x, w), call, "winograd"), target)
 
 
 def lines_of(kernel: Kernel, name: str) -> int:

@@ -161,5 +161,10 @@ def _fetch(
         if steps := fetch_distance(knobs, "fetch_weights", ahead, pays=by_step):
             sums.prefetch(weights, k, steps)
     if knobs.flag("fetch_panel", default=True):
-        tiles = [*before, ([row], rows, attrs.half)]
-        sums.prefetch_panel(weights, k, [along], tiles=tiles, level=panel_level(target))
+        sums.prefetch_panel(
+            weights,
+            k,
+            [along],
+            tiles=[*before, ([row], rows, attrs.half)],
+            level=panel_level(target),
+        )

@@ -59,6 +59,9 @@ from treadle.te.operations import ComputeOp, IterVar
 from treadle.te.schedule import Schedule
 from treadle.te.stage import Stage
 
+_NEAR_STEPS = 2
+"""Steps in which level 2 answers: one of a tile takes about as long."""
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -341,8 +344,8 @@ def transform_filters(
         i, j, _, oc, *tiles, _ = op.axis
         run = ([tiles[-1]], plan.registers.rows, plan.rows * plan.columns)
         taps, step = compute_of(u).input_tensors[0], plan.registers.vectors
-        loop, shared, level = op.reduce_axis[-1], [([i, j], 1), run], panel_level(target)
-        sums.prefetch_panel(taps, loop, [oc], step=step, tiles=shared, level=level)
+        level, loop = panel_level(target), op.reduce_axis[-1]
+        sums.prefetch_panel(taps, loop, [oc], step=step, tiles=[([i, j], 1), run], level=level)
 
 
 def skip_odd_ends(sums: Stage, axes: Sequence[FilterAxis]) -> None:
@@ -369,6 +372,8 @@ def _fetch_next(
     each fetches its share of the weights of the next point: so memory is read evenly all the time.
     Where all threads made V, those of the next point are fetched with every `panels`th panel of
     weights: from the other cores with the first of a thread, or always from a shared cache.
+    Of V a step reads a line for each tile; where level 1 waits for fewer at once (`spares_buffers`)
+    the steps before share them out, and what is in level 2 of the weights is fetched, too.
     """
     op = compute_of(sums)
     v, weights = op.input_tensors
@@ -379,9 +384,16 @@ def _fetch_next(
     if plan.by_panel and knobs.flag("fetch_inputs", default=spares_buffers(target)):
         first = [([oc], vectors, vectors * panels)]
         sums.prefetch_panel(v, ic, points, step=vectors, tiles=first, once=True)
+    are_lines = target.vector_bytes >= target.machine.line_bytes
+    is_near = are_lines and not spares_buffers(target)
+    if steps := fetch_distance(knobs, "fetch_transformed", 1, pays=is_near):
+        sums.prefetch(v, ic, steps, spread=icb)
+    is_once = plan.rows * plan.columns <= rows
+    if not is_once and (steps := fetch_distance(knobs, "fetch_weights", _NEAR_STEPS, pays=is_near)):
+        sums.prefetch(weights, icb, steps)
     if not weights_too:
         return
-    if plan.rows * plan.columns <= rows:
+    if is_once:
         step = tile_cycles(rows, vectors * width, target)
         if steps := fetch_distance(knobs, "fetch_weights", ceil(steps_to_memory(step, target))):
             sums.prefetch(weights, icb, steps)
