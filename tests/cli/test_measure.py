@@ -19,12 +19,40 @@ from treadle.target.probes import CLOCK_STEPS, chase_kernel, clock_kernel
 
 
 def test_the_chain_of_the_clock_computes_every_step() -> None:
-    types = (ctypes.c_int64,) * 3
+    types = (*(ctypes.c_int64,) * 3, ctypes.c_float)
     chain = measure.compile_probe(clock_kernel(parse_target("llvm")), ctypes.c_int64, *types)
     x = 5
     for _ in range(3 * CLOCK_STEPS // 2):
         x = (x + 3) ^ 5
-    assert chain.call(3, 3, 5) == x
+    assert chain.call(3, 3, 5, 0.0) == x
+
+
+def test_wide_vectors_are_multiplied_beside_the_chain() -> None:
+    """The clock is that of kernels: a core may run slower while it multiplies long vectors."""
+    machines = ("x86_64-linux-gnu -mcpu=cascadelake", "x86_64-linux-gnu -mcpu=nehalem")
+    wide, narrow = (clock_kernel(parse_target(f"llvm -mtriple={m}")) for m in machines)
+    assert wide.count("@llvm.fmuladd.v16f32(<16 x float> %") == CLOCK_STEPS
+    assert "call" not in narrow
+
+
+def test_what_was_done_in_a_cycle_says_how_many_units_there_are() -> None:
+    found = [measure._units(x) for x in (0.4, 0.97, 1.05, 1.37, 1.9, 2.08)]
+    assert found == [1, 1, 1, 2, 2, 2]
+
+
+def test_latency_is_of_lines_that_no_round_before_has_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    began: list[int] = []
+
+    class Steps:
+        def call(self, steps: int, first: int) -> int:
+            began.append(first)
+            return first + steps
+
+    monkeypatch.setattr(measure, "_chase", lambda target: Steps())
+    monkeypatch.setattr(measure, "_MOST_CHASED", 1 << 20)
+    target = parse_target("llvm")
+    assert measure._memory_latency(target, measure.Stopwatch(target)) > 0
+    assert len(set(began)) == len(began) > 1
 
 
 def test_lines_are_linked_in_one_ring() -> None:

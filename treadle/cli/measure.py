@@ -2,9 +2,9 @@
 """Measures the facts of this machine: `treadle doctor --measure`.
 
 Every figure is the best of many short rounds, so that other work on the machine spoils only some;
-the clock is told by a chain of dependent operations in rounds between them. What cannot be told
-from outside is kept from the CPU's row: widths of units, lines, pages, who shares caches, what an
-iteration takes beyond its arithmetic.
+the clock is told by a chain of dependent operations in rounds between them, beside which vectors
+are multiplied as kernels do. What cannot be told from outside is kept from the CPU's row: widths of
+units, lines, pages, who shares caches, what an iteration takes beyond its arithmetic.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from math import ceil
 
 import numpy as np
 
@@ -47,6 +48,8 @@ _HANDED_OVER = 128 << 10
 """Bytes that one core writes and another reads: they fit a second level of cache."""
 _REMOTE_ROUNDS = 300
 _FORKS, _FORK_ROUNDS = 50, 40
+_INEXACT = 0.1
+"""Of a unit: what the clock may be told wrong by."""
 _ADDITIONS = 4096
 """Steps of a task: enough that no thread has done all tasks before the others wake up."""
 
@@ -88,7 +91,7 @@ def _alone(target: Target, threads: int) -> tuple[Machine, float]:
     latency = stopwatch.cycles(_fma_run(target, 1)) / _FMA_LOOPS
     machine = replace(
         row,
-        fma_units=_whole(fmas * max(1.0, bits / row.fma_bits)),
+        fma_units=_units(fmas * max(1.0, bits / row.fma_bits)),
         fma_latency=_whole(latency),
         memory_latency=_whole(_memory_latency(target, stopwatch)),
     )
@@ -98,7 +101,7 @@ def _alone(target: Target, threads: int) -> tuple[Machine, float]:
     machine = replace(
         machine,
         caches=caches,
-        loads_per_cycle=_whole(loads * max(1.0, bits / row.load_bits)),
+        loads_per_cycle=_units(loads * max(1.0, bits / row.load_bits)),
         memory_bytes_per_cycle=_rate(read_gigabytes(1) * 1e9 / hertz),
     )
     return machine, hertz
@@ -108,15 +111,14 @@ class Stopwatch:
     """Tells cycles: rounds of what is measured alternate with rounds of the chain."""
 
     def __init__(self, target: Target) -> None:
-        types = (ctypes.c_int64,) * 3
+        types = (*(ctypes.c_int64,) * 3, ctypes.c_float)
         self.chain = compile_probe(clock_kernel(target), ctypes.c_int64, *types)
         self.best = float("inf")
 
     def hertz(self) -> float:
         """Return the cycles of a second, as the fastest round of the chain so far tells them."""
         for _ in range(_ROUNDS):
-            seconds = _seconds(lambda: self.chain.call(_CLOCK_LOOPS, 3, 5))
-            self.best = min(self.best, seconds)
+            self._tick()
         return _CLOCK_LOOPS * CLOCK_STEPS / self.best
 
     def cycles(self, run: Run, rounds: int = _ROUNDS) -> float:
@@ -124,8 +126,13 @@ class Stopwatch:
         fastest = float("inf")
         for _ in range(rounds):
             fastest = min(fastest, _seconds(run))
-            self.best = min(self.best, _seconds(lambda: self.chain.call(_CLOCK_LOOPS, 3, 5)))
+            self._tick()
         return fastest * _CLOCK_LOOPS * CLOCK_STEPS / self.best
+
+    def _tick(self) -> None:
+        """Time a round of the chain."""
+        seconds = _seconds(lambda: self.chain.call(_CLOCK_LOOPS, 3, 5, 0.0))
+        self.best = min(self.best, seconds)
 
 
 def _seconds(run: Run) -> float:
@@ -136,6 +143,11 @@ def _seconds(run: Run) -> float:
 
 def _whole(value: float) -> int:
     return max(1, round(value))
+
+
+def _units(per_cycle: float) -> int:
+    """Return how many units did so much in a cycle: fewer could not have, but for a tenth."""
+    return max(1, ceil(per_cycle - _INEXACT))
 
 
 def _rate(value: float) -> float:
@@ -165,7 +177,15 @@ def _memory_latency(target: Target, stopwatch: Stopwatch) -> float:
     size = min(_MOST_CHASED, 4 * target.l3_bytes)
     with pages(size) as address:
         _link_lines(address, size, target.machine.line_bytes)
-        return stopwatch.cycles(lambda: probe.call(_CHASES, address), 10) / _CHASES
+        at = address
+
+        def chase_on() -> None:  # the lines that are behind are in the caches
+            nonlocal at
+            reached = probe.call(_CHASES, at)
+            assert isinstance(reached, int)
+            at = reached
+
+        return stopwatch.cycles(chase_on, 10) / _CHASES
 
 
 def _chase(target: Target) -> Probe:

@@ -7,6 +7,8 @@ that its kernels can be held against what these reach.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from treadle.target.base import Target
 
 PROBE_KIND = "llvm"
@@ -14,6 +16,10 @@ PROBE_KIND = "llvm"
 
 CLOCK_STEPS = 64
 """Cycles that one loop of `clock_kernel` takes: as many dependent operations."""
+
+
+_NARROW_BITS = 128
+"""Vectors of so many bits change no core's clock."""
 
 
 def chain_count(target: Target) -> int:
@@ -151,35 +157,68 @@ def _total(prefix: str, operation: str, vector: str, count: int) -> list[str]:
 
 
 def clock_kernel(target: Target) -> str:
-    """Return i64 kernel(i64 loops, i64 a, i64 b): a chain of additions and exclusive ors.
+    """Return i64 kernel(i64 loops, i64 a, i64 b, float c): a chain of additions and exclusive ors.
 
-    Each takes a cycle on every CPU, and needs the one before.
+    Each takes a cycle on every CPU, and needs the one before. Where vectors are wider than 128 bits
+    an independent multiply-add of `c` by itself stands beside each: cores of Intel have a lower
+    clock while they do many of those, and it is that clock in which kernels run. The result has the
+    whole part of their sum added; `c` is 0.
     """
-    chain = [
-        line
-        for i in range(CLOCK_STEPS // 2)
-        for line in (f"  %s{i} = add i64 %x{i}, %a", f"  %x{i + 1} = xor i64 %s{i}, %b")
+    lanes = lanes_of(target)
+    vector = f"<{lanes} x float>"
+    fma = f"call {vector} @llvm.fmuladd.v{lanes}f32"
+    count = chain_count(target) // 2 if target.vector_bits > _NARROW_BITS else 0
+    chain, latest = [], [f"%w{i}" for i in range(count)]
+    for i in range(CLOCK_STEPS):
+        before = f"%x{i}"
+        operation, operand = ("add", "%a") if i % 2 == 0 else ("xor", "%b")
+        chain.append(f"  %x{i + 1} = {operation} i64 {before}, {operand}")
+        if count:
+            sum_ = latest[i % count]
+            chain.append(f"  %u{i} = {fma}({vector} {sum_}, {vector} %c.v, {vector} %c.v)")
+            latest[i % count] = f"%u{i}"
+    phis = [
+        f"  %w{i} = phi {vector} [ %c.v, %entry ], [ {x}, %loop ]" for i, x in enumerate(latest)
     ]
-    last = CLOCK_STEPS // 2
+    names = [f"  %z{i} = fadd {vector} {x}, {x}" for i, x in enumerate(latest)]
     return "\n".join(
         [
             f'target triple = "{target.triple}"',
-            "define i64 @kernel(i64 %n, i64 %a, i64 %b) #0 {",
+            f"declare {vector} @llvm.fmuladd.v{lanes}f32({vector}, {vector}, {vector})",
+            f"declare float @llvm.vector.reduce.fadd.v{lanes}f32(float, {vector})",
+            "define i64 @kernel(i64 %n, i64 %a, i64 %b, float %c) #0 {",
             "entry:",
+            *_splat("c", lanes),
             "  br label %loop",
             "loop:",
             "  %i = phi i64 [ 0, %entry ], [ %i.next, %loop ]",
-            f"  %x0 = phi i64 [ %b, %entry ], [ %x{last}, %loop ]",
+            f"  %x0 = phi i64 [ %b, %entry ], [ %x{CLOCK_STEPS}, %loop ]",
+            *phis,
             *chain,
             "  %i.next = add i64 %i, 1",
             "  %more = icmp ult i64 %i.next, %n",
             "  br i1 %more, label %loop, label %done",
             "done:",
-            f"  ret i64 %x{last}",
+            *_with_sum(f"%x{CLOCK_STEPS}", names, vector, lanes),
             "}",
             _attributes(target),
         ]
     )
+
+
+def _with_sum(number: str, names: Sequence[str], vector: str, lanes: int) -> list[str]:
+    """Return what adds the whole part of the sum of vectors %z0, %z1, ... to an i64."""
+    if not names:
+        return [f"  ret i64 {number}"]
+    return [
+        *names,
+        *_total("z", "fadd", vector, len(names)),
+        f"  %sum = call reassoc float @llvm.vector.reduce.fadd.v{lanes}f32("
+        f"float 0.0, {vector} %total)",
+        "  %whole = fptosi float %sum to i64",
+        f"  %found = add i64 {number}, %whole",
+        "  ret i64 %found",
+    ]
 
 
 def chase_kernel(target: Target) -> str:
