@@ -2,9 +2,9 @@
 """Measures the facts of this machine: `treadle doctor --measure`.
 
 Every figure is the best of many short rounds, so that other work on the machine spoils only some;
-the clock is told by a chain of dependent operations in rounds between them, beside which vectors
-are multiplied as kernels do. What cannot be told from outside is kept from the CPU's row: widths of
-units, lines, pages, who shares caches, what an iteration takes beyond its arithmetic.
+the clock is told by a chain of dependent operations in rounds between them, in which wide vectors
+are multiplied, too, as kernels do. What cannot be told from outside is kept from the CPU's row:
+widths of units, lines, pages, who shares caches, what an iteration takes beyond its arithmetic.
 """
 
 from __future__ import annotations

@@ -32,6 +32,10 @@ BLOCKS_AHEAD = 3
 """How many blocks of channels before its use data is fetched: level 3 answers while a tile computes
 with one of them."""
 
+STEPS_TO_LEVEL2 = 2
+"""How many steps before its use a line is fetched that level 2 has: a step takes about as long as
+that needs to answer."""
+
 Numbers = TypeVar("Numbers", float, npt.NDArray[np.float64])
 """A size, or those of several candidates that are compared: one result for each."""
 

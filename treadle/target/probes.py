@@ -160,7 +160,7 @@ def clock_kernel(target: Target) -> str:
     """Return i64 kernel(i64 loops, i64 a, i64 b, float c): a chain of additions and exclusive ors.
 
     Each takes a cycle on every CPU, and needs the one before. Where vectors are wider than 128 bits
-    an independent multiply-add of `c` by itself stands beside each: cores of Intel have a lower
+    an independent multiply-add of `c` by itself stands next to each: cores of Intel have a lower
     clock while they do many of those, and it is that clock in which kernels run. The result has the
     whole part of their sum added; `c` is 0.
     """

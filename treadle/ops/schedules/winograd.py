@@ -22,6 +22,7 @@ from typing import Any
 
 from treadle.cost.filtering import FilterAxis
 from treadle.cost.memory import (
+    STEPS_TO_LEVEL2,
     filled_bytes,
     panel_level,
     spares_buffers,
@@ -58,9 +59,6 @@ from treadle.te.knobs import Knobs
 from treadle.te.operations import ComputeOp, IterVar
 from treadle.te.schedule import Schedule
 from treadle.te.stage import Stage
-
-_NEAR_STEPS = 2
-"""Steps in which level 2 answers: one of a tile takes about as long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -389,7 +387,9 @@ def _fetch_next(
     if steps := fetch_distance(knobs, "fetch_transformed", 1, pays=is_near):
         sums.prefetch(v, ic, steps, spread=icb)
     is_once = plan.rows * plan.columns <= rows
-    if not is_once and (steps := fetch_distance(knobs, "fetch_weights", _NEAR_STEPS, pays=is_near)):
+    if not is_once and (
+        steps := fetch_distance(knobs, "fetch_weights", STEPS_TO_LEVEL2, pays=is_near)
+    ):
         sums.prefetch(weights, icb, steps)
     if not weights_too:
         return
