@@ -110,7 +110,8 @@ class Sums:
             if splat_value(other.b) != divisor:
                 continue
             whole = decompose(other.a)
-            if self.division.remainder(whole, divisor).terms == {atom: 1}:
+            remainder = self.division.remainder(whole, divisor)
+            if remainder.terms == {atom: 1} and not remainder.const:
                 rest = {a: c for a, c in s.terms.items() if a is not atom and a is not other}
                 return s.like(rest, s.const).plus(whole, coef)
         return None
