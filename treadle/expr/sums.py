@@ -88,8 +88,7 @@ class Sums:
         """Merge atom = x % divisor with a term of x // divisor = partner * inner."""
         have = s.terms.get(partner)
         if have is not None and have == coef * divisor * inner:
-            rest = {a: c for a, c in s.terms.items() if a is not atom and a is not partner}
-            return s.like(rest, s.const).plus(decompose(atom.a), coef)
+            return _without(s, atom, partner).plus(decompose(atom.a), coef)
         if inner != 1:
             return None
         for other, have in s.terms.items():
@@ -97,9 +96,8 @@ class Sums:
                 continue
             outer = splat_value(other.b)
             if other.a is partner and outer is not None and outer > 0:
-                rest = {a: c for a, c in s.terms.items() if a is not atom and a is not other}
                 whole = self.division.remainder(decompose(atom.a), divisor * outer)
-                return s.like(rest, s.const).plus(whole, coef)
+                return _without(s, atom, other).plus(whole, coef)
         return None
 
     def _merge_equal(self, s: Affine, atom: Binary, coef: int, divisor: int) -> Affine | None:
@@ -112,9 +110,12 @@ class Sums:
             whole = decompose(other.a)
             remainder = self.division.remainder(whole, divisor)
             if remainder.terms == {atom: 1} and not remainder.const:
-                rest = {a: c for a, c in s.terms.items() if a is not atom and a is not other}
-                return s.like(rest, s.const).plus(whole, coef)
+                return _without(s, atom, other).plus(whole, coef)
         return None
+
+
+def _without(s: Affine, a: Expr, b: Expr) -> Affine:
+    return s.like({x: k for x, k in s.terms.items() if x is not a and x is not b}, s.const)
 
 
 def multiplied_out(e: Binary) -> Expr | None:

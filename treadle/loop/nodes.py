@@ -101,6 +101,11 @@ class Prefetch:
     indices: tuple[Expr, ...]
     level: int = 1
 
+    @property
+    def locality(self) -> int:
+        """How near LLVM and the C compilers are told to bring it: 3 is level 1, 2 level 2."""
+        return 4 - self.level
+
 
 @dataclass(slots=True, eq=False)
 class If:

@@ -61,11 +61,11 @@ def prefetches(
 def _panel(stage: Stage, panel: Panel, box: Box, memory: Memory, known: Simplifier) -> list[Stmt]:
     """Return the hints of `prefetch_panel`."""
     source = memory.schedule[panel.tensor]
-    buffer = _complete_buffer(source, panel.tensor, memory)
-    if buffer is None or not buffer.shape:
+    found = _complete_buffer(source, panel.tensor, memory)
+    if found is None or not found[0].shape:
         return []
+    buffer, start = found
     first: dict[Expr, Expr] = {axis: span.start for axis, span in box.items()}
-    start = memory.offsets.get(id(source), (ZERO,) * len(buffer.shape))
     tile, count = _tile_number(panel.tiles)
     made: list[Stmt] = []
     memo: dict[Expr, Expr] = {}
@@ -265,23 +265,27 @@ def _read_regions(
 ) -> Iterator[tuple[Buffer, Sequence[Span], list[int]]]:
     """Yield the regions of a tensor that a stage reads: the buffer, where, how far apart."""
     source = memory.schedule[tensor]
-    buffer = _complete_buffer(source, tensor, memory)
-    if buffer is None:
+    found = _complete_buffer(source, tensor, memory)
+    if found is None:
         return
-    origin = memory.offsets.get(id(source), (ZERO,) * len(buffer.shape))
+    buffer, start = found
     for indices in dict.fromkeys(memory.reads(stage, source)):
         spans = [index_span(i, box, d, known) for i, d in zip(indices, tensor.shape, strict=True)]
         inside = [
             Span(known.run(x.start - first), x.extent)
-            for x, first in zip(spans, origin, strict=True)
+            for x, first in zip(spans, start, strict=True)
         ]
         yield buffer, inside, [step_of(known.run(i), box) for i in indices]
 
 
-def _complete_buffer(source: Stage, tensor: Tensor, memory: Memory) -> Buffer | None:
-    """Return where a tensor lies, None if all that is read of it is not computed yet."""
-    is_complete = source.attach.kind != "at" or id(source) in memory.computed
-    return memory.buffers.get((id(source), tensor.value_index)) if is_complete else None
+def _complete_buffer(
+    source: Stage, tensor: Tensor, memory: Memory
+) -> tuple[Buffer, Sequence[Expr]] | None:
+    """Return where a tensor lies, and which element is first; None if it is not computed yet."""
+    buffer = memory.buffers.get((id(source), tensor.value_index))
+    if buffer is None or (source.attach.kind == "at" and id(source) not in memory.computed):
+        return None
+    return buffer, memory.offsets.get(id(source), (ZERO,) * len(buffer.shape))
 
 
 def _shares_of_regions(

@@ -161,7 +161,7 @@ class _Function(Statements):
     def prefetch(self, s: Prefetch) -> None:
         """Print a hint to the cache."""
         [index] = self.values.statement(s.indices[0])
-        how = "" if s.level == 1 else f", 0, {4 - s.level}"  # to read, how near
+        how = "" if s.level == 1 else f", 0, {s.locality}"  # to read
         self.lines.line(f"__builtin_prefetch({self.values.buffer(s.buffer)} + {index}{how});")
 
     def barrier(self) -> None:

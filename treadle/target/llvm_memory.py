@@ -262,14 +262,14 @@ class Memory:
             (vector("i1", lanes), "splat (i1 true)" if mask is None else mask.of(lanes)),
         )
 
-    def prefetch(self, buffer: Buffer, index: str, level: int) -> None:
-        """Emit a hint to fetch a line into the caches from `level` on, 1 or 2.
+    def prefetch(self, buffer: Buffer, index: str, locality: int) -> None:
+        """Emit a hint to fetch a line, as near as LLVM's `locality` says.
 
         Its address may be that of no element.
         """
         element = memory_type(buffer.dtype)
         place = self.b.let(f"getelementptr {element}, ptr {self.pointer(buffer)}, i64 {index}")
-        how = [("i32", "0"), ("i32", str(4 - level)), ("i32", "1")]  # to read, data
+        how = [("i32", "0"), ("i32", str(locality)), ("i32", "1")]  # to read, data
         self.b.intrinsic_void("prefetch.p0", ("ptr", place), *how)
 
     # -- bool: a bit in registers, a byte in memory

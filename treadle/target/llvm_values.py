@@ -338,8 +338,8 @@ class Values:
         self.emitted.forget({id(s.buffer)})
 
     def prefetch(self, s: Prefetch) -> None:
-        """Emit a hint to fetch a line into all caches; its address may be that of no element."""
-        self.memory.prefetch(s.buffer, self.value(s.indices[0]), s.level)
+        """Emit a hint to fetch a line; its address may be that of no element."""
+        self.memory.prefetch(s.buffer, self.value(s.indices[0]), s.locality)
 
 
 def _is_strided(parts: tuple[Expr, Expr]) -> bool:

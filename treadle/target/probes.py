@@ -51,8 +51,7 @@ def fma_kernel(target: Target, count: int = 0) -> str:
     return "\n".join(
         [
             f'target triple = "{target.triple}"',
-            f"declare {vector} @llvm.fmuladd.v{lanes}f32({vector}, {vector}, {vector})",
-            f"declare float @llvm.vector.reduce.fadd.v{lanes}f32(float, {vector})",
+            *_declarations(lanes),
             "define float @kernel(i64 %n, float %a, float %b) #0 {",
             "entry:",
             *_splat("a", lanes),
@@ -66,9 +65,7 @@ def fma_kernel(target: Target, count: int = 0) -> str:
             "  %more = icmp ult i64 %i.next, %n",
             "  br i1 %more, label %loop, label %done",
             "done:",
-            *_total("y", "fadd", vector, len(chains)),
-            f"  %sum = call reassoc float @llvm.vector.reduce.fadd.v{lanes}f32("
-            f"float 0.0, {vector} %total)",
+            *_sum([f"%y{i}" for i in chains], lanes),
             "  ret float %sum",
             "}",
             _attributes(target),
@@ -109,7 +106,7 @@ def read_kernel(target: Target) -> str:
             "  %again = icmp ult i64 %k.next, %passes",
             "  br i1 %again, label %pass, label %done",
             "done:",
-            *_total("y", "xor", vector, len(chains)),
+            *_total([f"%y{i}" for i in chains], "xor", vector),
             f"  %sum = call i32 @llvm.vector.reduce.xor.v{lanes}i32({vector} %total)",
             "  ret i32 %sum",
             "}",
@@ -146,13 +143,29 @@ def _splat(name: str, lanes: int) -> list[str]:
     ]
 
 
-def _total(prefix: str, operation: str, vector: str, count: int) -> list[str]:
-    """Return what sums values %prefix0 to %prefix(count - 1) up into %total."""
-    names = [f"%{prefix}0", *(f"%t{i}" for i in range(1, count - 1)), "%total"]
-    if count == 1:
-        return [f"  %total = select i1 true, {vector} %{prefix}0, {vector} %{prefix}0"]
+def _total(values: Sequence[str], operation: str, vector: str) -> list[str]:
+    """Return what sums vectors up into %total."""
+    first, *rest = values
+    if not rest:
+        return [f"  %total = select i1 true, {vector} {first}, {vector} {first}"]
+    names = [first, *(f"%t{i}" for i in range(1, len(rest))), "%total"]
+    return [f"  {names[i + 1]} = {operation} {vector} {names[i]}, {x}" for i, x in enumerate(rest)]
+
+
+def _sum(values: Sequence[str], lanes: int) -> list[str]:
+    """Return what sums vectors of floats, and their elements, up into %sum."""
+    vector = f"<{lanes} x float>"
+    reduce = f"call reassoc float @llvm.vector.reduce.fadd.v{lanes}f32"
+    total = _total(values, "fadd", vector)
+    return [*total, f"  %sum = {reduce}(float 0.0, {vector} %total)"]
+
+
+def _declarations(lanes: int) -> list[str]:
+    """Return the declarations of what multiplies and adds vectors, and of what `_sum` calls."""
+    vector = f"<{lanes} x float>"
     return [
-        f"  {names[i]} = {operation} {vector} {names[i - 1]}, %{prefix}{i}" for i in range(1, count)
+        f"declare {vector} @llvm.fmuladd.v{lanes}f32({vector}, {vector}, {vector})",
+        f"declare float @llvm.vector.reduce.fadd.v{lanes}f32(float, {vector})",
     ]
 
 
@@ -170,22 +183,19 @@ def clock_kernel(target: Target) -> str:
     count = chain_count(target) // 2 if target.vector_bits > _NARROW_BITS else 0
     chain, latest = [], [f"%w{i}" for i in range(count)]
     for i in range(CLOCK_STEPS):
-        before = f"%x{i}"
         operation, operand = ("add", "%a") if i % 2 == 0 else ("xor", "%b")
-        chain.append(f"  %x{i + 1} = {operation} i64 {before}, {operand}")
+        chain.append(f"  %x{i + 1} = {operation} i64 %x{i}, {operand}")
         if count:
-            sum_ = latest[i % count]
-            chain.append(f"  %u{i} = {fma}({vector} {sum_}, {vector} %c.v, {vector} %c.v)")
-            latest[i % count] = f"%u{i}"
+            before, latest[i % count] = latest[i % count], f"%u{i}"
+            chain.append(f"  %u{i} = {fma}({vector} {before}, {vector} %c.v, {vector} %c.v)")
     phis = [
         f"  %w{i} = phi {vector} [ %c.v, %entry ], [ {x}, %loop ]" for i, x in enumerate(latest)
     ]
-    names = [f"  %z{i} = fadd {vector} {x}, {x}" for i, x in enumerate(latest)]
+    wide = [*_sum(latest, lanes), "  %whole = fptosi float %sum to i64"] if latest else []
     return "\n".join(
         [
             f'target triple = "{target.triple}"',
-            f"declare {vector} @llvm.fmuladd.v{lanes}f32({vector}, {vector}, {vector})",
-            f"declare float @llvm.vector.reduce.fadd.v{lanes}f32(float, {vector})",
+            *_declarations(lanes),
             "define i64 @kernel(i64 %n, i64 %a, i64 %b, float %c) #0 {",
             "entry:",
             *_splat("c", lanes),
@@ -199,26 +209,13 @@ def clock_kernel(target: Target) -> str:
             "  %more = icmp ult i64 %i.next, %n",
             "  br i1 %more, label %loop, label %done",
             "done:",
-            *_with_sum(f"%x{CLOCK_STEPS}", names, vector, lanes),
+            *wide,
+            f"  %found = add i64 %x{CLOCK_STEPS}, {'%whole' if wide else 0}",
+            "  ret i64 %found",
             "}",
             _attributes(target),
         ]
     )
-
-
-def _with_sum(number: str, names: Sequence[str], vector: str, lanes: int) -> list[str]:
-    """Return what adds the whole part of the sum of vectors %z0, %z1, ... to an i64."""
-    if not names:
-        return [f"  ret i64 {number}"]
-    return [
-        *names,
-        *_total("z", "fadd", vector, len(names)),
-        f"  %sum = call reassoc float @llvm.vector.reduce.fadd.v{lanes}f32("
-        f"float 0.0, {vector} %total)",
-        "  %whole = fptosi float %sum to i64",
-        f"  %found = add i64 {number}, %whole",
-        "  ret i64 %found",
-    ]
 
 
 def chase_kernel(target: Target) -> str:

@@ -406,8 +406,7 @@ def _fetch_data(total: Stage, weights: Tensor, step: float, target: Target, knob
         ahead = BLOCKS_AHEAD
         is_far = (size_of(data.shape) or 0) * itemsize(data.dtype) > kept_bytes(target, 2)
     else:
-        counts = [known(a) for a in (taps[:-2] if is_point else taps)]
-        iteration = step * max(1, known(icb)) * prod(counts)
+        iteration = step * max(1, known(icb)) * prod(known(a) for a in taps)
         ahead, is_far, spread = ceil(steps_to_cores(iteration, target)), True, icb
     pays = is_far and is_met(known(ic), ahead)
     _fetch(total, data, ic, "fetch_data", ahead, knobs, pays=pays, spread=spread)

@@ -383,22 +383,17 @@ def _fetch_next(
         first = [([oc], vectors, vectors * panels)]
         sums.prefetch_panel(v, ic, points, step=vectors, tiles=first, once=True)
     are_lines = target.vector_bytes >= target.machine.line_bytes
-    is_near = are_lines and not spares_buffers(target)
-    if steps := fetch_distance(knobs, "fetch_transformed", 1, pays=is_near):
+    pays = are_lines and not spares_buffers(target)
+    if steps := fetch_distance(knobs, "fetch_transformed", 1, pays=pays):
         sums.prefetch(v, ic, steps, spread=icb)
-    is_once = plan.rows * plan.columns <= rows
-    if not is_once and (
-        steps := fetch_distance(knobs, "fetch_weights", STEPS_TO_LEVEL2, pays=is_near)
-    ):
-        sums.prefetch(weights, icb, steps)
-    if not weights_too:
-        return
-    if is_once:
-        step = tile_cycles(rows, vectors * width, target)
-        if steps := fetch_distance(knobs, "fetch_weights", ceil(steps_to_memory(step, target))):
+    if plan.rows * plan.columns <= rows:
+        usual = ceil(steps_to_memory(tile_cycles(rows, vectors * width, target), target))
+        if weights_too and (steps := fetch_distance(knobs, "fetch_weights", usual)):
             sums.prefetch(weights, icb, steps)
         return
-    if knobs.flag("fetch_next_weights", default=True):
+    if steps := fetch_distance(knobs, "fetch_weights", STEPS_TO_LEVEL2, pays=pays):
+        sums.prefetch(weights, icb, steps)
+    if weights_too and knobs.flag("fetch_next_weights", default=True):
         passes = [([t], rows, plan.rows * plan.columns)]
         level = panel_level(target)
         sums.prefetch_panel(weights, icb, points, step=vectors, tiles=passes, level=level)
