@@ -97,6 +97,10 @@ PLACES_OF_BLOCK = 32
 """Results of a plane that a block of a reduction adds to at least, where it is cut: a tile of them
 reads the block's weights from far, the others find them in level 1."""
 
+LEAST_STEPS_OF_BLOCK = 512
+"""Steps of a block of a product's reduction at least, where it is cut: a tile of sums is read and
+written for each."""
+
 BLOCK_SIZES = 4
 """How many times smaller than the largest that fits a cache the blocks of rows may be that are
 compared: smaller ones would read weights more often than they need."""

@@ -10,12 +10,14 @@ import pytest
 from tests.targets import AVX2, AVX512, with_caches
 from treadle.cost.memory import (
     aligned_pitch,
+    fetched_bytes,
     filled_bytes,
     is_met,
     is_near_again,
     level_cycles,
     local_bytes,
     memory_bytes_per_cycle,
+    next_panel_leaves,
     outlast_products,
     panel_level,
     remote_cycles,
@@ -123,9 +125,20 @@ def test_steps_ask_for_lines_of_many_places_where_level_1_waits_for_many() -> No
     few, many = (parse_target(f"llvm -fill-buffers={n}") for n in (12, 16))
     assert [spares_buffers(few), spares_buffers(many)] == [False, True]
     assert [panel_level(few), panel_level(many)] == [2, 1]
+    half = few.l2_bytes * 3 // 8
+    assert [next_panel_leaves(size, few) for size in (half - 1, half)] == [False, True]
+    assert not next_panel_leaves(half, many)
     names = ("znver3", "znver5", "sapphirerapids", "skylake-avx512", "haswell")
     targets = [parse_target(f"llvm -mtriple=x86_64-linux-gnu -mcpu={name}") for name in names]
     assert [spares_buffers(t) for t in targets] == [True, True, True, False, False]
+
+
+def test_level_2_is_filled_by_lines_or_by_pairs_of_them() -> None:
+    given = ("-line-bytes=64 -fetch-bytes=128", "-line-bytes=128 -fetch-bytes=64")
+    assert [fetched_bytes(parse_target(f"llvm {options}")) for options in given] == [128, 128]
+    names = ("znver5", "skylake-avx512", "sapphirerapids")
+    targets = [parse_target(f"llvm -mtriple=x86_64-linux-gnu -mcpu={name}") for name in names]
+    assert [fetched_bytes(t) for t in targets] == [64, 128, 128]
 
 
 def test_wider_pieces_of_rows_share_more_lines() -> None:

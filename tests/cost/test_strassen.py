@@ -10,10 +10,12 @@ import pytest
 from treadle.cost.strassen import (
     combine_cycles,
     handed_on_cycles,
+    level_of_products,
     place_cycles,
     sum_cycles,
     sums_kernel_cycles,
     weight_sum_cycles,
+    written_cycles,
 )
 from treadle.target.base import Target
 from treadle.target.parse import parse_target
@@ -53,6 +55,18 @@ def test_sums_of_weights_take_as_long_as_level_2_or_as_their_loads_and_stores() 
     assert weight_sum_cycles(read, written, ZEN5) == level_2
     narrow = with_machine(ZEN5, stores_per_cycle=0.1)
     assert weight_sum_cycles(read, written, narrow) > 70
+
+
+def test_what_passes_level_2_comes_from_level_3_where_few_lines_are_waited_for() -> None:
+    few = with_machine(ZEN5, fill_buffers=12)
+    room = ZEN5.l2_bytes * 3 // 4
+    assert [level_of_products(n, few) for n in (room, room + 1)] == [2, 3]
+    assert level_of_products(room + 1, ZEN5) == 2
+    near, far = (combine_cycles(1000, 0, few, level=n) for n in (2, 3))
+    rates = [c.bytes_per_cycle for c in few.machine.caches]
+    assert far / near == pytest.approx(rates[1] / rates[2])
+    assert written_cycles(1000, few, level=3) == far
+    assert weight_sum_cycles(1000, 0, few, level=3) == far
 
 
 VALUES = 4 * 128 * 768

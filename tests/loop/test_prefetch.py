@@ -111,6 +111,26 @@ def test_tiles_share_a_panel_evenly(tiles: int | None, place: str) -> None:
     assert f"prefetch(W[(p + 1), 0, {place}])" in text
 
 
+def test_of_a_cut_reduction_the_next_block_is_fetched() -> None:
+    """Four blocks of ten steps; after the last one comes the first of the next panel."""
+    weights, data = te.placeholder((6, 40, 16), name="W"), te.placeholder((8, 40), name="A")
+    k = te.reduce_axis((0, 10), "k")
+    c = te.compute(
+        (4, 6, 8, 16),
+        lambda b, p, i, j: te.sum(weights[p, b * 10 + k, j] * data[i, b * 10 + k], axis=k),
+        name="C",
+    )
+    s = te.create_schedule(c.op)
+    b, p, i, j = s[c].op.axis  # type: ignore[union-attr]
+    outer, inner = s[c].split(i, factor=2)
+    s[c].reorder(p, b, outer, k, inner, j)
+    s[c].prefetch_panel(weights, k, [p, b], tiles=[([i], 2)])
+    text = str(treadle.lower(s, [weights, data, c]))
+    (hint,) = re.findall(r"prefetch\((.*)\)", text)
+    block = "select((2 < b), 0, (b + 1))"
+    assert hint == f"W[(select((2 < b), 1, 0) + p), ({block} * 10), ((i.outer * 40) + (k * 4))]"
+
+
 @pytest.mark.parametrize(("tiles", "place"), [(16, "((i * 40) + k_1)"), (1, "(k_1 * 16)")])
 def test_rows_of_what_a_stage_is_made_of_are_fetched_whole(tiles: int, place: str) -> None:
     """D is made of a row of W, where C needs it."""

@@ -27,6 +27,7 @@ OTHER = Machine(
     fill_buffers=48,
     iteration_cycles=0.75,
     line_bytes=128,
+    fetch_bytes=512,
     page_bytes=1000,
     caches=(Cache(3000, 9.1, 2), Cache(8 << 10, 7.3, 4), Cache(3 << 20, 1 / 3, 5)),
     memory_bytes_per_cycle=0.1,

@@ -139,6 +139,15 @@ def panel_level(target: Target) -> int:
     return 1 if spares_buffers(target) else 2
 
 
+def next_panel_leaves(panel: int, target: Target) -> bool:
+    """Return whether a panel of so many bytes that is fetched into level 2 leaves it unread.
+
+    That holds the panel which is read meanwhile, too. Where panels are fetched into level 1 the
+    machine waits for enough lines at once to read them again from level 3.
+    """
+    return panel_level(target) == 2 and 2 * panel >= filled_bytes(target, 2)
+
+
 def is_near_again(panel: int, size: int, passes: int, target: Target) -> bool:
     """Return whether weights that tiles read `passes` times are in the first cache but for once.
 
@@ -163,6 +172,14 @@ def filled_bytes(target: Target, level: int) -> int:
     The rest is left to the stack, to results and to lines that share a set.
     """
     return _level_bytes(target, level) * 3 // 4
+
+
+def fetched_bytes(target: Target) -> int:
+    """Return the bytes that come to level 2 together: a line, or a pair of lines.
+
+    Of positions that lie apart what stands between them takes its place, too.
+    """
+    return max(target.machine.line_bytes, target.machine.fetch_bytes)
 
 
 def _level_bytes(target: Target, level: int) -> int:

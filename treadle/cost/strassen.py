@@ -20,6 +20,7 @@ from treadle.cost.memory import (
     filled_bytes,
     filled_stack_bytes,
     level_cycles,
+    panel_level,
     remote_cycles,
 )
 from treadle.target.base import Target
@@ -43,15 +44,25 @@ def sum_cycles(vectors: Numbers, target: Target, *, in_memory: bool = False) -> 
     return (1.0 - is_far) * near + is_far * far
 
 
-def weight_sum_cycles(read: float, written: float, target: Target) -> float:
+def level_of_products(held: float, target: Target) -> int:
+    """Return the level of cache, 2 or 3, that the products of a pair of panels and weights lie in.
+
+    `held` are the bytes of all that a pair of panels passes through level 2. Where tiles fetch the
+    next pair into level 2 alone (`panel_level`), what does not fit there waits for level 3: the
+    machine asks for too few lines at once to hide that.
+    """
+    return 3 if panel_level(target) == 2 and held > filled_bytes(target, 2) else 2
+
+
+def weight_sum_cycles(read: float, written: float, target: Target, *, level: int = 2) -> float:
     """Return the cycles to make sums of blocks of weights: so many vectors of each.
 
-    Blocks come from level 2, and sums are written meanwhile; where vectors are short the loads and
-    stores themselves take longer.
+    Blocks come from a `level` of cache, and sums are written meanwhile; where vectors are short the
+    loads and stores themselves take longer.
     """
     machine, bits = target.machine, target.vector_bits
     moved = read / machine.loads_of(bits) + written / machine.stores_of(bits)
-    return max(moved, level_cycles(read * target.vector_bytes, 2, target))
+    return max(moved, level_cycles(read * target.vector_bytes, level, target))
 
 
 def sums_kernel_cycles(values: Numbers, target: Target) -> Numbers:
@@ -73,21 +84,21 @@ def handed_on_cycles(values: float, sums: float, target: Target) -> float:
     return remote_cycles((sums - values) * (target.cores - 1), target)
 
 
-def combine_cycles(products: float, results: float, target: Target) -> float:
+def combine_cycles(products: float, results: float, target: Target, *, level: int = 2) -> float:
     """Return the cycles to read so many vectors of products and to store the sums they add up to.
 
-    The products of a pair of panels lie in level 2.
+    The products of a pair of panels lie in a `level` of cache.
     """
-    read = level_cycles(products * target.vector_bytes, 2, target)
+    read = level_cycles(products * target.vector_bytes, level, target)
     return read + results / target.machine.stores_of(target.vector_bits)
 
 
-def written_cycles(products: float, target: Target) -> float:
-    """Return the cycles to write so many vectors of products, which go to level 2.
+def written_cycles(products: float, target: Target, *, level: int = 2) -> float:
+    """Return the cycles to write so many vectors of products, which go to a `level` of cache.
 
     Tiles of few steps follow each other too fast to hide it.
     """
-    return level_cycles(products * target.vector_bytes, 2, target)
+    return level_cycles(products * target.vector_bytes, level, target)
 
 
 def place_cycles(vectors: float, target: Target) -> float:

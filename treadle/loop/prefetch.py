@@ -152,8 +152,13 @@ def _shares(
     if side is None and not any(_uses(i, panel.ahead) for i in read[:inner]):
         return []  # not made of panels: what the next tile reads lies between what this one does
     if side is None:
-        elements = prod(int_value(d) or 0 for d in shape[inner:])
-        return _part_of_run(stage, panel.tensor, place[:inner], elements, tile, count, box, memory)
+        # a block of a reduction that is cut begins somewhere along it
+        begin = substitute(place[inner], dict.fromkeys(op.reduce_axis, ZERO))
+        steps = {**box, **{a: Span(ZERO, a.extent) for a in op.reduce_axis}}
+        length = index_span(read[inner], steps, shape[inner], known).extent
+        elements = prod(int_value(d) or 0 for d in (length, *shape[inner + 1 :]))
+        at = (*place[:inner], begin)
+        return _part_of_run(stage, panel.tensor, at, elements, tile, count, box, memory)
     share = -(-apart[side] // (count or TILES_OF_PANEL))
     zeros = [ZERO] * (len(place) - 1)
     shares = [tile * share + k for k in range(share)]

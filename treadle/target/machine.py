@@ -18,6 +18,9 @@ as much."""
 FILL_BUFFERS = 24
 """Lines that level 1 waits for at once on Zen 3 to 5, and where it is not known."""
 
+FETCH_BYTES = 64
+"""What level 2 is filled by where no prefetcher completes pairs of lines, or it is not known."""
+
 SHUFFLED_STRIDE = 4
 """Elements up to so far apart are read as whole vectors, one for each element of the stride, and
 shuffled, on every machine; others one by one."""
@@ -69,7 +72,8 @@ class Machine:
     `fma_units` multiply and add `fma_bits` each in a cycle, and a sum can be added to again after
     `fma_latency` cycles. `loads_per_cycle` of `load_bits` and `stores_per_cycle` of `store_bits`
     leave or enter the nearest cache; wider vectors take as many times as long. It waits for as many
-    lines at once as it has `fill_buffers`: loads that miss and hints take one each.
+    lines at once as it has `fill_buffers`: loads that miss and hints take one each. Level 2 is
+    filled by `fetch_bytes`: a line, or the pair of lines that a prefetcher completes.
     `iteration_cycles` is what an iteration of an inner loop takes beyond its arithmetic. `caches`
     are levels 1 to 3; where there are two, the last stands twice. `memory_bytes_per_cycle` is what
     a core reads from memory while few others do, `memory_latency` how long a read takes to answer.
@@ -90,6 +94,7 @@ class Machine:
     fill_buffers: int = FILL_BUFFERS
     iteration_cycles: float
     line_bytes: int
+    fetch_bytes: int = FETCH_BYTES
     page_bytes: int
     caches: tuple[Cache, Cache, Cache]
     memory_bytes_per_cycle: float

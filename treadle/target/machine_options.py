@@ -164,6 +164,7 @@ FACTS = (
     _count("fill_buffers", "12"),
     _rate("iteration_cycles", "1.0"),
     _bytes("line_bytes", "64"),
+    _bytes("fetch_bytes", "128"),
     _bytes("page_bytes", "4K"),
     _rate("memory_bytes_per_cycle", "8"),
     _count("memory_latency", "500"),

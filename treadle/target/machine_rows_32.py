@@ -19,6 +19,7 @@ GENERIC_32 = Family(
         store_bits=64,
         iteration_cycles=2.0,
         line_bytes=32,
+        fetch_bytes=32,
         page_bytes=4 * K,
         caches=(Cache(4 * K, 8.0), Cache(32 * K, 4.0), Cache(256 * K, 2.0)),
         memory_bytes_per_cycle=1.0,

@@ -171,6 +171,7 @@ ARM = (
         replace(
             _X1,
             line_bytes=128,
+            fetch_bytes=128,
             page_bytes=16 * K,
             caches=two_levels(Cache(128 * K, 48.0), Cache(12 * M, 22.0, 4)),
             memory_bytes_per_cycle=16.0,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from treadle.target.machine import FILL_BUFFERS, Cache, DotRate, K, M, Machine
+from treadle.target.machine import FETCH_BYTES, FILL_BUFFERS, Cache, DotRate, K, M, Machine
 from treadle.target.machine_family import Family, Sources
 
 _INTEL = "Intel 64 and IA-32 Architectures Optimization Reference Manual (248966)"
@@ -16,6 +16,9 @@ _AS_ZEN5 = "estimated: as measured on Zen 5"
 _PAIRS: tuple[DotRate, ...] = (("int16", "int16", 2),)
 _VNNI: tuple[DotRate, ...] = (*_PAIRS, ("uint8", "int8", 4))
 _VNNI_BF16: tuple[DotRate, ...] = (*_VNNI, ("bfloat16", "bfloat16", 2))
+
+_PAIR_OF_LINES = 128
+"""What Intel's spatial prefetcher completes in level 2."""
 
 _ZEN5 = Machine(
     fma_units=2,
@@ -71,6 +74,7 @@ _HASWELL = replace(
     load_bits=256,
     stores_per_cycle=1,
     fill_buffers=10,
+    fetch_bytes=_PAIR_OF_LINES,
     caches=(Cache(32 * K, 64.0), Cache(256 * K, 22.0), Cache(8 * M, 16.0, 4)),
     dot_rates=_PAIRS,
 )
@@ -80,6 +84,7 @@ _SKYLAKE_SP = replace(
     stores_per_cycle=1,
     store_bits=512,
     fill_buffers=12,
+    fetch_bytes=_PAIR_OF_LINES,
     caches=(Cache(32 * K, 128.0), Cache(1 * M, 22.0), Cache(28160 * K, 9.0, 20)),
     memory_latency=320,
     dot_rates=_VNNI,
@@ -88,6 +93,7 @@ _SKYLAKE_SP = replace(
 _ICE_LAKE = replace(
     _ZEN5,
     fill_buffers=12,
+    fetch_bytes=_PAIR_OF_LINES,
     caches=(Cache(48 * K, 128.0), Cache(1280 * K, 22.0), Cache(60 * M, 16.0, 40)),
     dot_rates=_VNNI,
 )
@@ -191,6 +197,7 @@ X86 = (
             _ZEN5,
             fma_bits=256,
             fill_buffers=16,
+            fetch_bytes=_PAIR_OF_LINES,
             loads_per_cycle=3,
             load_bits=256,
             caches=(Cache(48 * K, 96.0), Cache(1280 * K, 22.0), Cache(30 * M, 16.0, 16)),
@@ -261,6 +268,7 @@ GENERIC_X86 = Family(
     replace(
         _HASWELL,
         fill_buffers=FILL_BUFFERS,
+        fetch_bytes=FETCH_BYTES,
         caches=(Cache(32 * K, 64.0), Cache(512 * K, 22.0), Cache(8 * M, 16.0, 4)),
     ),
     Sources(

@@ -12,6 +12,7 @@ from treadle import te
 from treadle.cost.registers import WindowTile
 from treadle.ops.lowered.conv_nchwc import conv2d_nchwc
 from treadle.ops.schedules.conv_bands import rows_per_band
+from treadle.target.parse import parse_target
 from treadle.te import schedule
 from treadle.te.knobs import Config, Knobs
 
@@ -67,3 +68,18 @@ def test_input_that_is_larger_than_the_weights_stays_near() -> None:
     band = band_of((56, 28), 32, 256, WindowTile(1, 28, 1))
     assert band * 28 * 32 * 4 < TARGET.l1_bytes
     assert band_of((14, 14), 256, 256, WindowTile(1, 14, 2)) == 14
+
+
+def test_strided_positions_take_the_lines_between_them_where_pairs_are_fetched() -> None:
+    """28 rows of 28 positions of 256 channels, every other one: level 2 keeps half as many."""
+    x = te.placeholder((1, 16, 56, 56, 16), name="x")
+    w = te.placeholder((32, 16, 1, 1, 16, 16), name="w")
+    assert conv2d_nchwc.compute is not None
+    (total,) = conv2d_nchwc.compute(conv2d_nchwc.make_attrs({"strides": (2, 2)}), x, w)
+    stage, tile = schedule.create_schedule(total.op)[total], WindowTile(1, 14, 2)
+    lines, pairs = (
+        rows_per_band(stage, 28, tile, parse_target(f"{TARGET} -fetch-bytes={n}"), Knobs(),
+                      strides=(2, 2))
+        for n in (64, 128)
+    )  # fmt: skip
+    assert (lines, pairs) == (14, 7)

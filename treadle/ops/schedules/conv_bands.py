@@ -9,6 +9,7 @@ from math import prod
 
 from treadle.cost.memory import (
     again_cycles,
+    fetched_bytes,
     filled_bytes,
     kept_bytes,
     level_cycles,
@@ -121,7 +122,8 @@ def _reads_of(
     column = [] if len(deep) > 1 else [1]
     *planes, high, wide = [*window, *column]
     *_, step_down, step_across = [*(strides or [1] * len(deep)), *column]
-    together = max(wide, target.machine.line_bytes // (steps[-1] * size))  # in a line, or a window
+    # positions that come to level 2 together, or that a window reads
+    together = max(wide, fetched_bytes(target) // (steps[-1] * size))
     row = prod(steps) // prod(window) * ow * min(step_across, together) * size
     down = oh * min(step_down, high)
     weights = oc * ocb * prod(steps) * size

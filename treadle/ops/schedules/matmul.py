@@ -25,6 +25,7 @@ from treadle.graph.operator import Group
 from treadle.limits import BLOCK_SIZES, BLOCK_TILES, TILE_VECTORS
 from treadle.loop.bodies import inline_bodies
 from treadle.ops.schedules.default import schedule_operands
+from treadle.ops.schedules.product_reduction import reduction_block, run_blocks
 from treadle.ops.schedules.stages import (
     apart_from_result,
     compute_of,
@@ -82,6 +83,10 @@ def schedule_dense_packed(group: Group, target: Target, knobs: Knobs) -> None:
     if not joint:
         row_bytes = _set_rows_apart(sums, lanes, target, knobs)
     tile = Tile(joint or pick_rows(knobs, known(m), vectors, row_bytes, target), vectors)
+    if not joint and (block := reduction_block(sums, tile, width, target, knobs)):
+        part = run_blocks(sums, result, weights, tile, block, target, knobs)
+        _fetch_ahead(part, weights, tile, target, knobs, is_stream=False)
+        return
     order = Order(is_joint=True) if joint else _order(sums, tile, width, target, knobs)
     _schedule(group, sums, tile, lanes, order, target, knobs)
     is_stream = not joint and _is_stream(sums, tile, target)

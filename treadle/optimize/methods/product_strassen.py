@@ -21,6 +21,7 @@ from treadle.cost.registers import Tile, tile_set_cycles
 from treadle.cost.strassen import (
     combine_cycles,
     handed_on_cycles,
+    level_of_products,
     most_rows_of_half,
     sum_cycles,
     sums_kernel_cycles,
@@ -131,10 +132,11 @@ def strassen_cycles(
     halves = pairs * wide
     products = parts * PRODUCTS * shape.steps / 2 * tile_set_cycles(half, halves, tile, 1, target)
     reading = reading_cycles(shape, target)
+    level = level_of_products(_held_bytes(shape, half, wide, target), target)
     if at_runtime:
         block = shape.steps / 2 * halves
         read = np.count_nonzero(RIGHT) * block
-        products += parts * weight_sum_cycles(read, PRODUCTS * block, target)
+        products += parts * weight_sum_cycles(read, PRODUCTS * block, target, level=level)
     else:
         reading *= PRODUCTS / BLOCKS
     products *= unevenness(parts * pairs, target)
@@ -144,8 +146,19 @@ def strassen_cycles(
     sums += handed_on_cycles(size, PRODUCTS / BLOCKS * size, target)
     results = shape.matrices * shape.rows * ceil(shape.columns / lanes)
     made = PRODUCTS / BLOCKS * results
-    combined = written_cycles(made, target) + combine_cycles(made, results, target)
+    combined = written_cycles(made, target, level=level)
+    combined += combine_cycles(made, results, target, level=level)
     return max(products, reading) + sums / sharing + combined
+
+
+def _held_bytes(shape: MatmulShape, half: int, wide: int, target: Target) -> int:
+    """Return the bytes that pass through level 2 for a pair of panels `wide` vectors each.
+
+    These are its products of `half` of a part's rows, the blocks of its weights and of the next
+    pair, and the values of one product.
+    """
+    row = wide * target.vector_bytes
+    return (PRODUCTS * half + BLOCKS * shape.steps) * row + half * _row_bytes(shape)
 
 
 def _estimate(site: ProductSite, *, at_runtime: bool) -> float:
