@@ -157,8 +157,9 @@ def _shares(
         steps = {**box, **{a: Span(ZERO, a.extent) for a in op.reduce_axis}}
         length = index_span(read[inner], steps, shape[inner], known).extent
         elements = prod(int_value(d) or 0 for d in (length, *shape[inner + 1 :]))
-        at = (*place[:inner], begin)
-        return _part_of_run(stage, panel.tensor, at, elements, tile, count, box, memory)
+        part = _part_of_run(stage, panel.tensor, place[:inner], elements, tile, count, box, memory)
+        by = [begin if d == inner else ZERO for d in range(len(read))]
+        return [_moved(at, by) for at in part]
     share = -(-apart[side] // (count or TILES_OF_PANEL))
     zeros = [ZERO] * (len(place) - 1)
     shares = [tile * share + k for k in range(share)]
