@@ -22,6 +22,7 @@ from treadle.limits import PANEL_GROUPS, PLACES_OF_BLOCK
 from treadle.ops.schedules.conv_bands import band_sizes
 from treadle.ops.schedules.stages import (
     compute_of,
+    cut_reduction,
     is_long,
     itemsize_of,
     known,
@@ -197,10 +198,7 @@ def run_blocks(
     if knobs.flag("parallel", default=is_long(total, lanes_of(result, target), target)):
         result.parallel(task)
     total.compute_at(result, task)
-    first, *_ = compute_of(total).reduce_axis
-    block, _ = total.split(first, factor=blocks.channels)
-    s = total.schedule
-    part = s[s.rfactor(compute_of(total).output(0), block)]
+    part = cut_reduction(total, blocks.channels)
     _add_blocks(total, part, tile)
     cut, first, channels, *image, lane = compute_of(part).axis
     unroll_accumulators(part, (cut, first, *image, channels, lane))

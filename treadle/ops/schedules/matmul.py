@@ -83,16 +83,18 @@ def schedule_dense_packed(group: Group, target: Target, knobs: Knobs) -> None:
     if not joint:
         row_bytes = _set_rows_apart(sums, lanes, target, knobs)
     tile = Tile(joint or pick_rows(knobs, known(m), vectors, row_bytes, target), vectors)
-    if not joint and (block := reduction_block(sums, tile, width, target, knobs)):
-        part = run_blocks(sums, result, weights, tile, block, target, knobs)
-        _fetch_ahead(part, weights, tile, target, knobs, is_stream=False)
-        return
-    order = Order(is_joint=True) if joint else _order(sums, tile, width, target, knobs)
-    _schedule(group, sums, tile, lanes, order, target, knobs)
     is_stream = not joint and _is_stream(sums, tile, target)
+    block = 0 if joint else reduction_block(sums, tile, width, target, knobs)
+    order = Order(is_joint=joint > 0)
+    if block:
+        sums = run_blocks(sums, result, tile, block, target, knobs)
+    else:
+        if not joint:
+            order = _order(sums, tile, width, target, knobs)
+        _schedule(group, sums, tile, lanes, order, target, knobs)
     _fetch_ahead(sums, weights, tile, target, knobs, is_stream=is_stream)
     if knobs.flag("fetch_panel", default=not is_stream and not order.rows_first):
-        _share_next_panel(sums, weights, tile, target)
+        _share_next_panel(sums, weights, tile, target, is_cut=block > 0)
 
 
 def _set_rows_apart(sums: Stage, lanes: int, target: Target, knobs: Knobs) -> int:
@@ -335,19 +337,28 @@ def _fetch_ahead(
         sums.prefetch(weights, op.reduce_axis[0], steps)
 
 
-def _share_next_panel(sums: Stage, weights: Tensor, tile: Tile, target: Target) -> None:
-    """Fetch the panel after this one evenly while the tiles of this one are computed."""
+def _share_next_panel(
+    sums: Stage, weights: Tensor, tile: Tile, target: Target, *, is_cut: bool
+) -> None:
+    """Fetch the panel after this one evenly while the tiles of this one are computed.
+
+    Of a reduction that is cut the next block, whose number is the first axis.
+    """
     op = compute_of(sums)
     if not any(t is weights for t in op.input_tensors):
         return
     *batch, m, n = op.axis
+    ahead = [n]
+    if is_cut:
+        block, *batch = batch
+        ahead.append(block)
     tiles: list[tuple[list[IterVar], int]] = [([m], tile.rows)]
     if tile.rows > known(m) > 0:  # tiles of several matrices
         tiles = [([*batch, m], tile.rows)]
     elif batch:
         tiles = [(batch, 1), *tiles]
     loop, step, level = op.reduce_axis[0], known_size(weights), panel_level(target)
-    sums.prefetch_panel(weights, loop, [n], step=step, tiles=tiles, level=level)
+    sums.prefetch_panel(weights, loop, ahead, step=step, tiles=tiles, level=level)
 
 
 def known_size(weights: Tensor) -> int:

@@ -13,11 +13,12 @@ from __future__ import annotations
 from math import prod
 
 from treadle.cost.forks import STRIPS_PER_CORE
-from treadle.cost.memory import filled_bytes, local_bytes, next_panel_leaves, panel_level
+from treadle.cost.memory import filled_bytes, local_bytes, next_panel_leaves
 from treadle.cost.registers import Tile
 from treadle.limits import LEAST_STEPS_OF_BLOCK
 from treadle.ops.schedules.stages import (
     compute_of,
+    cut_reduction,
     is_long,
     itemsize_of,
     known,
@@ -26,7 +27,6 @@ from treadle.ops.schedules.stages import (
 )
 from treadle.target.base import Target
 from treadle.te.knobs import Knobs
-from treadle.te.operations import Tensor
 from treadle.te.stage import Stage
 
 
@@ -57,13 +57,7 @@ def reduction_block(sums: Stage, tile: Tile, width: int, target: Target, knobs: 
 
 
 def run_blocks(
-    sums: Stage,
-    result: Stage,
-    weights: Tensor,
-    tile: Tile,
-    block: int,
-    target: Target,
-    knobs: Knobs,
+    sums: Stage, result: Stage, tile: Tile, block: int, target: Target, knobs: Knobs
 ) -> Stage:
     """Compute the sums of a panel's columns in memory, a block of the reduction after the other.
 
@@ -71,9 +65,8 @@ def run_blocks(
     the block, added to those in memory; then the tail. Return the stage of the sums of a block.
     """
     lanes = lanes_of(result, target)
-    width = tile.vectors * lanes
     *batch, m, n = compute_of(result).axis
-    panel, inside = result.split(n, factor=width)
+    panel, inside = result.split(n, factor=tile.vectors * lanes)
     vector, lane = result.split(inside, factor=lanes)
     result.reorder(*batch, panel, m, vector, lane)
     result.vectorize(lane)
@@ -81,20 +74,12 @@ def run_blocks(
     if knobs.flag("parallel", default=is_long(sums, lanes, target)):
         result.parallel(task)
     sums.compute_at(result, task)
-    part = _cut(sums, tile, lanes, block)
-    if knobs.flag("fetch_panel", default=True):
-        (cut, *_, row, column), (step,) = compute_of(part).axis, compute_of(part).reduce_axis
-        tiles, level = [([row], tile.rows)], panel_level(target)
-        part.prefetch_panel(weights, step, [column, cut], step=width, tiles=tiles, level=level)
-    return part
+    return _cut(sums, tile, lanes, block)
 
 
 def _cut(sums: Stage, tile: Tile, lanes: int, block: int) -> Stage:
     """Add the sums of a block to those of all rows before the next; return the stage of a block."""
-    (steps,) = compute_of(sums).reduce_axis
-    outer, _ = sums.split(steps, factor=block)
-    s = sums.schedule
-    part = s[s.rfactor(compute_of(sums).output(0), outer)]
+    part = cut_reduction(sums, block)
     op = compute_of(sums)
     (cut,) = op.reduce_axis
     *batch, m, n = op.axis

@@ -74,6 +74,17 @@ def unroll_accumulators(total: Stage, axes: Sequence[IterVar]) -> None:
     total.vectorize(axes[-1])
 
 
+def cut_reduction(total: Stage, block: int) -> Stage:
+    """Cut the first axis of a reduction into blocks of so many steps; return the sums of a block.
+
+    What is left to `total` is to add these up.
+    """
+    steps, *_ = compute_of(total).reduce_axis
+    outer, _ = total.split(steps, factor=block)
+    s = total.schedule
+    return s[s.rfactor(compute_of(total).output(0), outer)]
+
+
 def unroll_short_steps(sums: Stage, vectors: int, knobs: Knobs) -> None:
     """Write the innermost steps of a reduction out: knob "unroll".
 
