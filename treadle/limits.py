@@ -234,6 +234,13 @@ meanwhile."""
 FREE_GROWTH_BYTES = 64 << 10
 """Bytes by which the weights of any model may grow: few compared with a small one's images."""
 
+KERNEL_BYTES = 9 << 10
+"""Bytes of code in an artifact, about, for each different convolution or product: its kernel and a
+share of those that stand between them."""
+
+CALL_BYTES = 1 << 10
+"""Bytes of an artifact's plan, about, for each call of a convolution or product."""
+
 WORKERS_BYTES = 16 << 20
 """Bytes of weights from which on they and idle compile workers are not in memory together."""
 

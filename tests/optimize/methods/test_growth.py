@@ -75,6 +75,29 @@ def test_any_model_may_grow_by_a_little(monkeypatch: pytest.MonkeyPatch) -> None
         assert rows_by_strassen(product(256)) == []
 
 
+def test_zeros_in_blocks_come_off_what_weights_may_grow_by(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Filters of 8 channels fill half a block; those of 16 a whole one."""
+    monkeypatch.setattr(growth, "FREE_GROWTH_BYTES", 0)
+    monkeypatch.setattr(growth, "KERNEL_BYTES", 0)
+    held = 4 * SIZE * SIZE
+    for channels, count in ((8, 0), (16, 1)):
+        w = np.ones((channels, SIZE, 16, 16), np.float32)
+        image = conv(var("y", 1, SIZE, 20, 20), Constant.of(w))
+        share = 1.1 * ADDED / (held + w.nbytes)
+        with use(weight_growth=share):
+            assert len(rows_by_strassen(product(256), image)) == count
+
+
+def test_code_comes_off_only_beyond_half_the_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(growth, "FREE_GROWTH_BYTES", 0)
+    monkeypatch.setattr(growth, "CALL_BYTES", 0)
+    share = 1.1 * ADDED / (4 * SIZE * SIZE)
+    for code, count in ((ADDED // 2, 1), (ADDED, 0)):
+        monkeypatch.setattr(growth, "KERNEL_BYTES", code)
+        with use(weight_growth=share):
+            assert len(rows_by_strassen(product(256))) == count
+
+
 def test_what_a_byte_saves_most_for_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(growth, "FREE_GROWTH_BYTES", ADDED)
     few, many = product(192), product(320)

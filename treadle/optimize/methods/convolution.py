@@ -134,6 +134,22 @@ class ConvSite(Site):
             return leaves
         return leaves + move_cycles(self.data, self.target) / max(1, self.shared.readers[self.x])
 
+    def padding_bytes(self) -> int:
+        """Return the bytes of the zeros that fill the last blocks of channels and filters.
+
+        Few channels are not packed, and groups are left out: methods lay theirs out differently.
+        """
+        if why_not_in_blocks(self) is not None or self.groups > 1:
+            return 0
+        inputs = 1 if self.has_few_channels else self.block
+        filled = prod(
+            -(-n // b) * b for n, b in ((self.filters, self.block), (self.per_group, inputs))
+        )
+        return (
+            self.weights.nbytes * filled // max(1, self.filters * self.per_group)
+            - self.weights.nbytes
+        )
+
     def unblocking_cycles(self) -> float:
         """Return what a method spends on layouts that runs in that of the model."""
         leaves = self.values.is_blocked(self.x) * move_cycles(self.data, self.target)

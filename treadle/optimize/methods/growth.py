@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from treadle.graph.nodes import Call, Constant, DeferredConstant, Node
-from treadle.limits import FREE_GROWTH_BYTES
+from treadle.graph.text import call_text
+from treadle.limits import CALL_BYTES, FREE_GROWTH_BYTES, KERNEL_BYTES
 from treadle.optimize.methods.method import Choices, Offer, Site, is_named, offers_of
 
 K = TypeVar("K")
@@ -58,26 +59,32 @@ def grant(sites: Sequence[Site], choices: Choices, held: int, share: float) -> G
     """Return by how much the weights of calls may grow in a model of `held` bytes of weights.
 
     As `deal`, by the estimates. Calls whose method is named are left out: who names one accepts its
-    weights.
+    weights. What the artifact is larger by in any case comes off what there is: zeros in blocks of
+    channels, and code where it takes more than half the share, which is for models of few weights.
     """
     if share <= 0:
         return Granted({}, 0)
     free = [site for site in sites if not is_named(site, choices)]
-    return deal({site.node: list(offers_of(site)) for site in free}, held, share)
+    kernels = len({call_text(site.node) for site in sites})
+    code = KERNEL_BYTES * kernels + CALL_BYTES * len(sites)
+    taken = sum(site.padding_bytes() for site in sites) + max(0, code - int(share * held / 2))
+    return deal({site.node: list(offers_of(site)) for site in free}, held, share, taken)
 
 
-def deal(offers: Mapping[K, Sequence[Offer]], held: int, share: float) -> Granted[K]:
+def deal(
+    offers: Mapping[K, Sequence[Offer]], held: int, share: float, taken: int = 0
+) -> Granted[K]:
     """Return by how much the weights of calls may grow in a model of `held` bytes of weights.
 
     `offers` are what could compute each call; their cycles may be any time, of all in one unit.
-    Altogether weights may grow by a `share` of them, or by FREE_GROWTH_BYTES. With a share of 0
-    nothing grows.
+    Altogether weights may grow by a `share` of them of which `taken` bytes are gone, or by
+    FREE_GROWTH_BYTES. With a share of 0 nothing grows.
     """
     if share <= 0:
         return Granted({}, 0)
     found = [_steps(call, methods) for call, methods in offers.items()]
     granted: dict[K, int] = dict.fromkeys(offers, 0)
-    spare = max(FREE_GROWTH_BYTES, int(share * held))
+    spare = max(FREE_GROWTH_BYTES, int(share * held) - taken)
     # Of equal ones the first call wins.
     for step in sorted((s for steps in found for s in steps), key=lambda s: -s.density):
         # Where smaller weights of the call did not fit, these do not either.

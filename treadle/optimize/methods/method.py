@@ -100,6 +100,11 @@ class Site:
         """The name of the model's node."""
         return self.node.origin
 
+    def padding_bytes(self) -> int:
+        """Return by how many bytes packed weights are larger than the model's for what is added to
+        fill blocks, whatever the method."""
+        return 0
+
     def as_in_model(self) -> Node:
         """Return the call itself in the new graph, on operands in the layout of the model."""
         return with_operands(self.node, [self.values.as_plain(a) for a in self.node.args])

@@ -55,6 +55,15 @@ class ProductSite(Site):
         # Shorter types are summed in 32 bits, and so many lanes are computed at once.
         return MatmulShape(matrices, m, n, k, max(32, bits(self.data.dtype)))
 
+    def padding_bytes(self) -> int:
+        """Return the bytes of the zeros that fill the last panel of one float32 matrix."""
+        type_ = self.weights.type
+        if type_.ndim != 2 or {type_.dtype, self.data.dtype} != {"float32"}:
+            return 0
+        steps, columns = type_.static_shape
+        width = panel_width(self.rows, columns, steps, self.data.dtype, self.target)
+        return type_.nbytes * (-columns % width) // max(1, columns)
+
     @property
     def sharing(self) -> int:
         """How many products read the same values."""
