@@ -23,10 +23,12 @@ from treadle.ops.conv import conv, conv_transpose
 from treadle.ops.lowered.channel_blocks import PackAttrs, unpack_nchwc
 from treadle.ops.lowered.interleave_phases import interleave_phases
 from treadle.ops.matmul import matmul
-from treadle.optimize.blocked import Blocked, Flat, Values, block_of, channels_of
+from treadle.ops.reshaping import reshape, transpose
+from treadle.optimize.blocked import IMAGES, Blocked, Flat, Values, block_of, channels_of
 from treadle.optimize.blocked_rules import blocked_call, can_carry_blocks, pointwise
 from treadle.optimize.channel_order import ChannelOrder, packed_constant
 from treadle.optimize.flat_rules import flat_call
+from treadle.optimize.layout_rules import moved_channels
 from treadle.optimize.methods.builtin import BUILT_IN
 from treadle.optimize.methods.convolution import FLOATS, ConvSite
 from treadle.optimize.methods.growth import grant, weight_bytes
@@ -112,16 +114,35 @@ class _Layouts:
     def _wants_blocks(self, reader: Call, operand: Node) -> int:
         """Return the channels of the blocks in which a convolution, or a pack, reads its operand.
 
-        0 of other readers, and where there are channels for less than a block.
+        So does a transpose that brings the channels to the end: it moves whole blocks then. 0 of
+        other readers, and where there are channels for less than a block.
         """
         if isinstance(reader.attrs, PackAttrs):
             return reader.attrs.block
         type_ = tensor_type(operand.type)
-        if reader.op not in (conv, conv_transpose) or type_.dtype not in FLOATS:
+        if type_.ndim not in IMAGES or type_.dtype not in FLOATS:
             return 0
         block, channels = block_of(self.values.target, type_.dtype), type_.shape[1]
+        if not isinstance(channels, int) or channels < block:
+            return 0
+        if self._is_moved_to_end(reader, operand):
+            return block if channels % block == 0 else 0
+        if reader.op not in (conv, conv_transpose):
+            return 0
         is_data = operand is reader.args[0] and isinstance(reader.args[1], Constant)
-        return block if is_data and isinstance(channels, int) and channels >= block else 0
+        return block if is_data else 0
+
+    def _is_moved_to_end(self, reader: Call, image: Node) -> bool:
+        """True where all that a call of an image does is to bring its channels to the end."""
+        if reader.op is transpose:
+            return moved_channels(reader, image, to_front=False) is not None
+        moves = self.shared.users.get(reader, ()) if reader.op is reshape else ()
+        return bool(moves) and all(
+            isinstance(m, Call)
+            and m.op is transpose
+            and moved_channels(m, image, to_front=False) is not None
+            for m in moves
+        )
 
     def _node(self, node: Node) -> None:
         if isinstance(node, Call) and node.op in _SITES:
