@@ -12,6 +12,7 @@ from treadle.graph.operator import Operator
 from treadle.ops.activation import gelu
 from treadle.ops.conv import conv
 from treadle.ops.lowered.channel_blocks import pack_nchwc, unpack_nchwc
+from treadle.ops.norm import layer_norm
 from treadle.ops.reshaping import reshape, transpose
 from treadle.optimize.canonicalize import canonicalize
 from treadle.optimize.layout import choose_layouts
@@ -125,3 +126,48 @@ def test_a_convolution_among_tokens_turns_twice_and_takes_its_activation() -> No
     assert found.count("transpose") == 2
     assert not {"pack_nchwc", "unpack_nchwc"} & set(found)
     assert found.index("gelu") == found.index("depthwise_conv2d_nchwc") + 1
+
+
+def rows_into_blocks(x: Node, *, activation: bool = True) -> Node:
+    """Return normalised tokens as an image in blocks of 8 channels."""
+    made: Node = layer_norm(x, constant(16), constant(16), axis=2)
+    front = transpose(gelu(made) if activation else made, perm=(0, 2, 1))
+    return pack_nchwc(reshape(front, shape=(2, 16, 3, 4)), block=8)
+
+
+@pytest.mark.parametrize("activation", [False, True])
+def test_a_norm_before_blocks_writes_them(activation: bool) -> None:
+    x = var("x", 2, 12, 16)
+    tail = ["gelu"] if activation else []
+    made = settled(rows_into_blocks(x, activation=activation), x=x)
+    assert made == ["reshape", "layer_norm_nchwc", *tail]
+
+
+def test_a_norm_that_others_read_is_made_once() -> None:
+    x = var("x", 2, 12, 16)
+    norm = layer_norm(x, constant(16), constant(16), axis=2)
+    packed = pack_nchwc(transpose(norm, perm=(0, 2, 1)), block=8)
+    assert sorted(settled(packed, norm, x=x)) == ["layer_norm", "reshape", "transpose"]
+
+
+def test_a_norm_of_tokens_and_channels_together_stays() -> None:
+    x = var("x", 2, 12, 16)
+    norm = layer_norm(x, constant(12, 16), constant(12, 16), axis=1)
+    packed = pack_nchwc(transpose(norm, perm=(0, 2, 1)), block=8)
+    assert settled(packed, x=x) == ["layer_norm", "reshape", "transpose"]
+
+
+@pytest.mark.parametrize("is_flat", [False, True])
+def test_a_convolution_before_a_move_of_its_channels_to_the_end_gives_blocks(is_flat: bool) -> None:
+    """Whole vectors are moved then, not single elements."""
+    x = var("x", 1, 3, 400)
+    made: Node = conv(x, constant(64, 3, 3), strides=(2,))
+    if is_flat:
+        x = var("x", 1, 3, 400, 3)
+        made = conv(x, constant(64, 3, 3, 3), strides=(2, 1))
+        made = reshape(made, shape=(1, 64, 199))
+    before = canonicalize(function(transpose(made, perm=(0, 2, 1)), params=[x]))
+    after = canonicalize(choose_layouts(before, TARGET))
+    assert_same(before, after, rtol=1e-5)
+    assert "conv2d_nchwc" in names(after)
+    assert "unpack_nchwc" not in names(after)

@@ -5,19 +5,25 @@
 2. unpack of a pack -> what was packed
 3. pack of a transpose that takes the channels from the end -> reshape, transpose
 4. transpose of an unpack that brings the channels to the end -> transpose, reshape
+5. the same as 3 of layer_norm along the channels, with element-wise operators of one value in
+   between -> layer_norm_nchwc, the same operators
 
-The last two are for tokens and NHWC images, and may reshape the image in between: [n, h * w, c] for
+3 and 4 are for tokens and NHWC images, and may reshape the image in between: [n, h * w, c] for
 tokens. What is left moves whole blocks, vectors in memory, in one kernel instead of two that
 transpose the tensor twice.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 from treadle.graph.nodes import Call, Node
+from treadle.graph.operator import POINTWISE, Operator
 from treadle.graph.types import Dim, same_dim
 from treadle.ops.lowered.channel_blocks import pack_nchwc, unpack_nchwc
+from treadle.ops.lowered.layer_norm_nchwc import BlockedNormAttrs, layer_norm_nchwc
+from treadle.ops.norm import layer_norm
 from treadle.ops.reshaping import reshape, transpose
 from treadle.optimize.movement_rules import shape_of
 from treadle.optimize.rule import Rule, Uses, attrs_of
@@ -75,6 +81,10 @@ def _pack_from_end(call: Call, uses: Uses) -> Node | None:
         return None
     if moved_channels(moved, call.args[0], to_front=True) is None:
         return None
+    if all(map(uses.is_single, (moved, call.args[0]))):
+        normed = _norm_in_blocks(moved.args[0], (n, *image), block, uses)
+        if normed is not None:
+            return normed
     shape: tuple[Dim, ...] = (n, *image, channels // block, block)
     cut = reshape(moved.args[0], shape=shape, origin=call.origin)
     last = len(shape) - 1
@@ -96,6 +106,38 @@ def _unpack_to_end(call: Call, uses: Uses) -> Node | None:
     last = len(shape) - 1
     transposed = transpose(blocked, perm=(0, *range(2, last), 1, last), origin=unpacked.origin)
     return reshape(transposed, shape=shape_of(call), origin=call.origin)
+
+
+def _norm_in_blocks(source: Node, rows: Sequence[Dim], block: int, uses: Uses) -> Node | None:
+    """Return normalised rows [n, *image, channels] as a norm that writes blocks; None of others.
+
+    Element-wise operators of one value may follow the norm.
+    """
+    norm, tail = source, []
+    while isinstance(norm, Call) and uses.is_single(norm) and _is_unary(norm):
+        tail.append(norm)
+        norm = norm.args[0]
+    if not isinstance(norm, Call) or norm.op is not layer_norm or not uses.is_single(norm):
+        return None
+    x, scale, bias = norm.args
+    *_, channels = shape_of(x)
+    if attrs_of(norm).axis != len(shape_of(x)) - 1:
+        return None
+    if any(shape_of(p) != (channels,) for p in (scale, bias)):
+        return None
+    apart = reshape(x, shape=(*rows, channels), origin=norm.origin)
+    how = BlockedNormAttrs(block, attrs_of(norm).epsilon)
+    made: Node = layer_norm_nchwc.call(how, (apart, scale, bias), origin=norm.origin)
+    for one in reversed(tail):
+        assert isinstance(one.op, Operator)
+        made = one.op.call(one.attrs, (made,), origin=one.origin)
+    return made
+
+
+def _is_unary(call: Call) -> bool:
+    """True for an element-wise operator of one value of its own type."""
+    is_pointwise = isinstance(call.op, Operator) and call.op.fusion in POINTWISE
+    return is_pointwise and len(call.args) == 1 and call.args[0].type == call.type
 
 
 RULES = (

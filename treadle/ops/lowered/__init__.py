@@ -22,6 +22,7 @@ from treadle.ops.lowered.dense_packed import dense_packed
 from treadle.ops.lowered.dot import conv_dot, dense_dot
 from treadle.ops.lowered.gather_packed import gather_packed
 from treadle.ops.lowered.interleave_phases import interleave_phases
+from treadle.ops.lowered.layer_norm_nchwc import layer_norm_nchwc
 from treadle.ops.lowered.matmul_blocks import dense_blocks
 from treadle.ops.lowered.matmul_strassen import dense_strassen, strassen_blocks
 from treadle.ops.lowered.staged import conv_staged, matmul_staged
@@ -42,6 +43,7 @@ LOWERED = frozenset(
         gather_packed,
         grouped_conv2d_nchwc,
         interleave_phases,
+        layer_norm_nchwc,
         matmul_staged,
         pack_nchwc,
         phased_conv_nchwc,

@@ -50,16 +50,13 @@ def schedule_rows(group: Group, target: Target, knobs: Knobs) -> bool:
     if len(results) != 1 or not any(map(is_step, live)):
         return False
     result = results[0]
-    count = shared_rows(s, live, result)
-    if (
-        count == 0
-        or not is_along_rows(s, live, count)
-        or not _is_worth(live, result, count, target)
-    ):
-        return False
     op = result.op
     assert isinstance(op, ComputeOp)
-    rows = list(op.axis[:count])
+    axes = _rows_first(s, live, result)
+    count = shared_rows(s, live, result, axes)
+    rows = list(axes[:count])
+    if not rows or not is_along_rows(s, live, count) or not _is_worth(live, result, rows, target):
+        return False
     if is_reduction(result) or count == len(op.axis):
         _hoist(result, rows)
     else:
@@ -125,20 +122,53 @@ def _hoist(result: Stage, rows: list[IterVar]) -> None:
     result.reorder(*rows, *others)
 
 
-def shared_rows(s: Schedule, live: list[Stage], result: Stage) -> int:
-    """Return how many leading axes of the result index every stage in the same way."""
+def _rows_first(s: Schedule, live: list[Stage], result: Stage) -> tuple[IterVar, ...]:
+    """Return the axes of the result, first those that index the stages it is computed of.
+
+    A result in blocks of channels, [n, chunks, rows, block], has its rows further inside.
+    """
+    op = result.op
+    assert isinstance(op, ComputeOp)
+    ours = {id(x) for x in live}
+    for body in inline_bodies(s)[id(result)]:
+        for n in loads(body):
+            if is_reduction(result) or not isinstance(n.source, Tensor):
+                continue
+            if id(s[n.source]) in ours:
+                return _in_order_of(n.indices, op.axis)
+    return op.axis
+
+
+def _in_order_of(indices: tuple[ex.Expr, ...], axes: tuple[IterVar, ...]) -> tuple[IterVar, ...]:
+    """Return the axes, first those that the leading indices are; a 0 is an axis of one element."""
+    left, first = list(axes), []
+    for index in indices:
+        is_zero = int_value(index) == 0
+        found = next((a for a in left if a is index or (is_zero and known(a) == 1)), None)
+        if found is None:
+            break
+        left.remove(found)
+        first.append(found)
+    return (*first, *left)
+
+
+def shared_rows(
+    s: Schedule, live: list[Stage], result: Stage, axes: tuple[IterVar, ...] | None = None
+) -> int:
+    """Return how many leading axes of the result, in the order `axes`, index every stage alike."""
     bodies = inline_bodies(s)
     ours = {id(x) for x in live}
     count = len(result.op.axis) if isinstance(result.op, ComputeOp) else 0
     for reader in live:
         op = reader.op
         assert isinstance(op, ComputeOp)
+        own = axes if axes is not None and reader is result else op.axis
         for body in bodies[id(reader)]:
             for n in loads(body):
                 if not isinstance(n.source, Tensor):
                     continue
                 if id(s[n.source]) in ours:
-                    count = min(count, _same_prefix(n.indices, op.axis))
+                    count = min(count, _same_prefix(n.indices, own))
                 elif op.reduce_axis:
                     count = min(count, _before_memory(n, op.axis))
     return max(0, count)
@@ -172,10 +202,8 @@ def is_along_rows(s: Schedule, live: list[Stage], count: int) -> bool:
     )
 
 
-def _is_worth(live: list[Stage], result: Stage, count: int, target: Target) -> bool:
-    op = result.op
-    assert isinstance(op, ComputeOp)
-    rows = size_of(tuple(a.extent for a in op.axis[:count]))
+def _is_worth(live: list[Stage], result: Stage, axes: list[IterVar], target: Target) -> bool:
+    count, rows = len(axes), size_of(tuple(a.extent for a in axes))
     for stage in live:
         inside = size_of(stage.op.outputs[0].shape[count:])
         if stage is result and _is_long_sum(stage, count):
