@@ -66,13 +66,12 @@ class LrnAttrs(Attrs):
     bias: float = 1.0
 
 
-def read_wide(x: Tensor) -> Callable[..., Expr]:
-    """Return what reads an element of a tensor in the type that sums are made in."""
+def _read_wide(x: Tensor) -> Callable[..., Expr]:
     wide = accumulator(x.dtype)
     return lambda *i: nodes.cast(x[i], wide)
 
 
-def along(stage: Tensor, index: Sequence[ExprLike]) -> Expr:
+def _along(stage: Tensor, index: Sequence[ExprLike]) -> Expr:
     """Return the element of a stage with extents of 1 that belongs to `index`."""
     return stage[broadcast_index(stage, index)]
 
@@ -87,13 +86,13 @@ def _infer_softmax(a: SoftmaxAttrs, x: Type) -> Type:
 
 
 def _softmax(a: SoftmaxAttrs, x: Tensor) -> list[Tensor]:
-    read, dims = read_wide(x), dims_of(x)
+    read, dims = _read_wide(x), dims_of(x)
     top = reduce_stages(te.max, read, dims, [a.axis], "softmax.max")
     powers = _powers(a.axis, read, dims, top[-1])
     total = reduce_stages(te.sum, lambda *i: powers[i], dims_of(powers), [a.axis], "softmax.sum")
     share = te.compute_one(total[-1].shape, lambda *i: 1.0 / total[-1][i], "softmax.share")
     result = te.compute_one(
-        dims, lambda *i: nodes.cast(powers[i] * along(share, i), x.dtype), "softmax"
+        dims, lambda *i: nodes.cast(powers[i] * _along(share, i), x.dtype), "softmax"
     )
     return [*top, powers, *total, share, result]
 
@@ -103,7 +102,7 @@ def _powers(axis: int, read: Callable[..., Expr], dims: Sequence[Dim], top: Tens
     length, padded = dims[axis], padded_extent(dims[axis], axis == len(dims) - 1)
 
     def power(*i: Expr) -> Expr:
-        value = te.exp(read(*i) - along(top, i))
+        value = te.exp(read(*i) - _along(top, i))
         if same_dim(length, padded):
             return value
         return te.if_then_else(i[axis] < length, value, te.const(0.0, value.dtype))
@@ -112,17 +111,17 @@ def _powers(axis: int, read: Callable[..., Expr], dims: Sequence[Dim], top: Tens
 
 
 def _log_softmax(a: SoftmaxAttrs, x: Tensor) -> list[Tensor]:
-    read, dims = read_wide(x), dims_of(x)
+    read, dims = _read_wide(x), dims_of(x)
     top = reduce_stages(te.max, read, dims, [a.axis], "log_softmax.max")
 
     def power(*i: ExprLike) -> Expr:
-        return te.exp(read(*i) - along(top[-1], i))
+        return te.exp(read(*i) - _along(top[-1], i))
 
     total = reduce_stages(te.sum, power, dims, [a.axis], "log_softmax.sum")
     log_total = te.compute_one(total[-1].shape, lambda *i: te.log(total[-1][i]), "log_softmax.log")
 
     def shifted(*i: Expr) -> Expr:
-        return nodes.cast(read(*i) - along(top[-1], i) - along(log_total, i), x.dtype)
+        return nodes.cast(read(*i) - _along(top[-1], i) - _along(log_total, i), x.dtype)
 
     return [*top, *total, log_total, te.compute_one(dims, shifted, "log_softmax")]
 
@@ -265,18 +264,18 @@ batch_norm: Operator[EpsilonAttrs] = register(
 )
 
 
-def moments(
+def _moments(
     x: Tensor, axes: Sequence[int], name: str, epsilon: float
 ) -> tuple[list[Tensor], Tensor, Tensor]:
     """Return stages, the mean and 1 / sqrt(variance + epsilon) along `axes`, in two passes."""
-    read, dims = read_wide(x), dims_of(x)
+    read, dims = _read_wide(x), dims_of(x)
     count = reduce_count(dims, axes)
     total = reduce_stages(te.sum, read, dims, axes, f"{name}.sum")
     shape = total[-1].shape
     mean = te.compute_one(shape, lambda *i: mean_of(total[-1][i], count), f"{name}.mean")
 
     def square(*i: ExprLike) -> Expr:
-        difference = read(*i) - along(mean, i)
+        difference = read(*i) - _along(mean, i)
         return difference * difference
 
     spread = reduce_stages(te.sum, square, dims, axes, f"{name}.squares")
@@ -288,23 +287,29 @@ def moments(
     return [*total, mean, *spread, deviation], mean, deviation
 
 
-def _normalised(
+def normalised(
     x: Tensor,
     axes: Sequence[int],
     name: str,
     epsilon: float,
     parameters: Callable[..., tuple[Expr, Expr]],
+    shape: Sequence[Dim] | None = None,
+    place: Callable[..., tuple[ExprLike, ...]] | None = None,
 ) -> list[Tensor]:
-    """Return the stages of (x - mean) / deviation * scale + bias; parameters(i) -> scale, bias."""
-    stages, mean, deviation = moments(x, axes, name, epsilon)
-    read, wide = read_wide(x), accumulator(x.dtype)
+    """Return the stages of (x - mean) / deviation * scale + bias; parameters(i) -> scale, bias.
+
+    The result has the shape of `x`, or `shape`, of which place(*i) -> the indices in `x`.
+    """
+    stages, mean, deviation = _moments(x, axes, name, epsilon)
+    read, wide = _read_wide(x), accumulator(x.dtype)
 
     def body(*i: Expr) -> Expr:
-        gamma, beta = (nodes.cast(p, wide) for p in parameters(i))
-        y = (read(*i) - along(mean, i)) * along(deviation, i)
+        at = i if place is None else place(*i)
+        gamma, beta = (nodes.cast(p, wide) for p in parameters(at))
+        y = (read(*at) - _along(mean, at)) * _along(deviation, at)
         return nodes.cast(y * gamma + beta, x.dtype)
 
-    return [*stages, te.compute_one(x.shape, body, name)]
+    return [*stages, te.compute_one(x.shape if shape is None else shape, body, name)]
 
 
 def numpy_normalised(x: np.ndarray, axes: tuple[int, ...], epsilon: float) -> np.ndarray:
@@ -314,7 +319,7 @@ def numpy_normalised(x: np.ndarray, axes: tuple[int, ...], epsilon: float) -> np
 
 
 def _instance_norm(a: EpsilonAttrs, x: Tensor, scale: Tensor, bias: Tensor) -> list[Tensor]:
-    return _normalised(
+    return normalised(
         x, range(2, x.ndim), "instance_norm", a.epsilon, lambda i: (scale[i[1]], bias[i[1]])
     )
 
@@ -376,12 +381,12 @@ def _layer_norm_rules(
 
 
 def _layer_norm(a: LayerNormAttrs, x: Tensor, scale: Tensor, bias: Tensor) -> list[Tensor]:
-    return _normalised(
+    return normalised(
         x,
         range(a.axis, x.ndim),
         "layer_norm",
         a.epsilon,
-        lambda i: (along(scale, i), along(bias, i)),
+        lambda i: (_along(scale, i), _along(bias, i)),
     )
 
 
@@ -427,7 +432,7 @@ def _infer_rms_norm(a: LayerNormAttrs, x: Type, scale: Type) -> Type:
 
 
 def _rms_norm(a: LayerNormAttrs, x: Tensor, scale: Tensor) -> list[Tensor]:
-    read, dims, axes = read_wide(x), dims_of(x), range(a.axis, x.ndim)
+    read, dims, axes = _read_wide(x), dims_of(x), range(a.axis, x.ndim)
     count, wide = reduce_count(dims, axes), accumulator(x.dtype)
     total = reduce_stages(te.sum, lambda *i: read(*i) * read(*i), dims, axes, "rms_norm.squares")
 
@@ -437,7 +442,7 @@ def _rms_norm(a: LayerNormAttrs, x: Tensor, scale: Tensor) -> list[Tensor]:
     unit = te.compute_one(total[-1].shape, inverse, "rms_norm.inverse")
 
     def body(*i: Expr) -> Expr:
-        y = read(*i) * along(unit, i) * nodes.cast(along(scale, i), wide)
+        y = read(*i) * _along(unit, i) * nodes.cast(_along(scale, i), wide)
         return nodes.cast(y, x.dtype)
 
     return [*total, unit, te.compute_one(x.shape, body, "rms_norm")]
@@ -492,7 +497,7 @@ def _lower_power(t: Expr, beta: float) -> Expr:
 
 
 def _lrn(a: LrnAttrs, x: Tensor) -> list[Tensor]:
-    read, dims = read_wide(x), dims_of(x)
+    read, dims = _read_wide(x), dims_of(x)
     r, before = te.reduce_axis((0, a.size), "r"), (a.size - 1) // 2
 
     def window(*i: Expr) -> Expr:

@@ -134,9 +134,7 @@ class _Layouts:
 
     def _is_moved_to_end(self, reader: Call, image: Node) -> bool:
         """True where all that a call of an image does is to bring its channels to the end."""
-        if reader.op is transpose:
-            return moved_channels(reader, image, to_front=False) is not None
-        moves = self.shared.users.get(reader, ()) if reader.op is reshape else ()
+        moves = self.shared.users.get(reader, ()) if reader.op is reshape else (reader,)
         return bool(moves) and all(
             isinstance(m, Call)
             and m.op is transpose

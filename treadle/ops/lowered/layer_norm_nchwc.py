@@ -12,13 +12,12 @@ import numpy as np
 
 from treadle import te
 from treadle.errors import TypeMismatch
-from treadle.expr import nodes
-from treadle.expr.nodes import Expr
+from treadle.expr.nodes import Expr, ExprLike
 from treadle.graph.operator import Attrs, Example, Fusion, Operator, register
 from treadle.graph.types import TensorType, Type
 from treadle.ops.conv import known_extent
-from treadle.ops.norm import along, moments, numpy_normalised, read_wide
-from treadle.ops.numeric import FLOATS, accumulator, check_elements, numpy_reference
+from treadle.ops.norm import normalised, numpy_normalised
+from treadle.ops.numeric import FLOATS, check_elements, numpy_reference
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,17 +46,20 @@ def _infer(a: BlockedNormAttrs, x: Type, scale: Type, bias: Type) -> TensorType:
 def _compute(
     a: BlockedNormAttrs, x: te.Tensor, scale: te.Tensor, bias: te.Tensor
 ) -> list[te.Tensor]:
-    wide, read = accumulator(x.dtype), read_wide(x)
-    stages, mean, deviation = moments(x, [x.ndim - 1], "layer_norm_nchwc", a.epsilon)
     types = [TensorType(t.shape, t.dtype) for t in (x, scale, bias)]
 
-    def body(n: Expr, chunk: Expr, *i: Expr) -> Expr:
-        c = chunk * a.block + i[-1]
-        at = (n, *i[:-1], c)
-        y = (read(*at) - along(mean, at)) * along(deviation, at)
-        return nodes.cast(y * nodes.cast(scale[c], wide) + nodes.cast(bias[c], wide), x.dtype)
+    def place(n: Expr, chunk: Expr, *i: Expr) -> tuple[ExprLike, ...]:
+        return (n, *i[:-1], chunk * a.block + i[-1])
 
-    return [*stages, te.compute_one(_infer(a, *types).shape, body, "layer_norm_nchwc")]
+    return normalised(
+        x,
+        [x.ndim - 1],
+        "layer_norm_nchwc",
+        a.epsilon,
+        lambda at: (scale[at[-1]], bias[at[-1]]),
+        _infer(a, *types).shape,
+        place,
+    )
 
 
 def _reference(

@@ -7,6 +7,7 @@ from dataclasses import fields, replace
 from functools import cached_property
 from math import prod
 
+from treadle.dtype import itemsize
 from treadle.graph.nodes import Call, Constant, Node
 from treadle.graph.operator import POINTWISE, Fusion, Operator
 from treadle.graph.types import tensor_type
@@ -145,10 +146,8 @@ class ConvSite(Site):
         filled = prod(
             -(-n // b) * b for n, b in ((self.filters, self.block), (self.per_group, inputs))
         )
-        return (
-            self.weights.nbytes * filled // max(1, self.filters * self.per_group)
-            - self.weights.nbytes
-        )
+        zeros = filled - self.filters * self.per_group
+        return zeros * prod(self.kernel) * itemsize(self.weights.dtype)
 
     def unblocking_cycles(self) -> float:
         """Return what a method spends on layouts that runs in that of the model."""
