@@ -18,7 +18,7 @@ from tests.processes import PATIENCE, is_alive, running, ticks, wait_until
 from treadle.errors import InternalError
 from treadle.settings import use as use_settings
 from treadle.target.loading import load_objects
-from treadle.target.worker_pool import pool
+from treadle.target.worker_pool import Worker, pool
 from treadle.target.workers import assembly, compile_each, compile_many, shut_down
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -140,7 +140,7 @@ def test_one_name_for_two_kernels_is_refused() -> None:
 
 SCRIPT = """
 from tests.target.test_workers import is_slow
-from treadle.target.worker_pool import pool
+from treadle.target.worker_pool import Worker, pool
 from treadle.target.workers import compile_each, prepare
 jobs = [is_slow("slow%d" % i) for i in range(2)]
 prepare()
@@ -202,6 +202,38 @@ def test_a_worker_loads_nothing_it_does_not_need() -> None:
     loaded = {line.rsplit("|", 1)[-1].strip() for line in done.stderr.splitlines()}
     assert "llvmlite.binding" in loaded
     assert not loaded & {"numpy", "onnx", "rich", "treadle"}
+
+
+def resident_kilobytes(process: int, library: str) -> int:
+    """Return how much of a library's file is in the memory of a process."""
+    found, path = 0, ""
+    for line in Path(f"/proc/{process}/smaps").read_text().splitlines():
+        words = line.split()
+        if not words[0].endswith(":"):
+            path = words[-1]
+        elif words[0] == "Rss:" and path.endswith(library):
+            found += int(words[1])
+    return found
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_worker_keeps_no_pages_that_only_loading_llvm_takes() -> None:
+    from llvmlite.utils import get_library_name
+
+    loads = "import llvmlite.binding, sys; print(flush=True); sys.stdin.read()"
+    command = [sys.executable, "-c", loads]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as plain:
+        assert plain.stdout is not None
+        plain.stdout.readline()
+        loaded = resident_kilobytes(plain.pid, get_library_name())
+        plain.kill()
+    worker = Worker.start()
+    worker.send("facts", "", PATIENCE, "facts")
+    while worker.receive()[1] is None:
+        pass
+    left = resident_kilobytes(worker.process.pid, get_library_name())
+    worker.stop(kill=True)
+    assert left < loaded / 2
 
 
 def test_assembly_is_text_in_the_order_of_the_jobs() -> None:

@@ -40,6 +40,7 @@ from treadle.optimize.equal_sizes import with_equal_sizes
 from treadle.optimize.index_checks import drop_index_checks
 from treadle.optimize.methods.method import Choices, MethodCall
 from treadle.optimize.pipeline import optimize
+from treadle.runtime.pages import release_heap
 from treadle.settings import get, use
 from treadle.target.base import Target
 from treadle.target.parse import parse_target
@@ -399,6 +400,8 @@ def _build(kernels: Sequence[Kernel], report: Report) -> None:
     missing = [k for k in kernels if k.object is None]
     report.cached = done = len(kernels) - len(missing)
     report.progress("build", done, len(kernels))
+    if missing:  # what folding has freed is not in memory together with the compile workers
+        release_heap()
 
     def lowered(kernel: Kernel, seconds: float) -> None:
         say_kernel(kernel, seconds)

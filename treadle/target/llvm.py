@@ -15,6 +15,10 @@ from functools import cache
 
 import llvmlite
 import llvmlite.binding as llvm
+from llvmlite.utils import get_library_name
+
+LIBRARY = get_library_name()
+"""The file name of LLVM, which importing this module loads."""
 
 _SPEED_LEVEL = 3
 _PASSES = (
