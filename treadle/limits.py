@@ -105,9 +105,9 @@ BLOCK_SIZES = 4
 """How many times smaller than the largest that fits a cache the blocks of rows may be that are
 compared: smaller ones would read weights more often than they need."""
 
-BLOCK_TILES = 16
+BLOCK_TILES, WAITING_BLOCK_TILES = 16, 12
 """The least tiles of rows in a block of level 2: each fetches its part of the next panel, and fewer
-would wait for it."""
+would wait for it. Fewer do where they would wait for level 3 else."""
 
 GROUP_ROWS, GROUP_COLUMNS = (1, 2, 4), (2, 3, 4, 5, 6, 7, 8)
 """Rows and columns of Winograd tiles whose groups are compared where the size of an image is not

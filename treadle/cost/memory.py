@@ -25,6 +25,9 @@ _SHORT_ROWS = 4
 _SPARE_BUFFERS = 16
 """Fill buffers from which on each step of a loop may ask for lines: hints slow Cascade Lake (12)
 down, not Golden Cove (16)."""
+_LEVEL3_MARGIN = 2.5
+"""Level 3 keeps up with rows that tiles read again for every panel where it gives a core so many
+times what they read: of 9 bytes a cycle against 4 (Cascade Lake) they wait."""
 _ROW_STAGES = 4
 """Stages of a row that the stack has room for, each of the largest size that is taken."""
 
@@ -128,6 +131,11 @@ def spares_buffers(target: Target) -> bool:
     shares of the next panel are all that pays. The weights of a product are one run of lines.
     """
     return target.machine.fill_buffers >= _SPARE_BUFFERS
+
+
+def waits_for_level3(bytes_per_cycle: float, target: Target) -> bool:
+    """Return whether tiles that read so much wait for it where it comes from level 3."""
+    return target.machine.caches[2].bytes_per_cycle < _LEVEL3_MARGIN * bytes_per_cycle
 
 
 def panel_level(target: Target) -> int:

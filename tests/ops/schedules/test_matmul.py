@@ -105,6 +105,22 @@ def test_rows_too_long_for_any_cache_are_blocks_of_a_tile(machine: str) -> None:
     assert_multiplies(61, 1200, 48, with_caches(native(), **tiny), atol=1e-4)
 
 
+def block_of(rows: int, k: int, n: int, cpu: str) -> int | None:
+    """Return the rows of a block on a CPU whose cores have 1 MB of level 2; None: of all."""
+    target = parse_target(f"llvm -mtriple=x86_64-linux-gnu -mcpu={cpu} -caches=32K,1M,32M")
+    kernel, _ = dense(rows, k, n, target)
+    return next((int(str(x.value)) for x in kernel.knobs if x.name == "block"), None)
+
+
+def test_rows_that_would_wait_for_level_3_are_blocks_that_stay_in_level_2() -> None:
+    assert block_of(1024, 768, 192, "znver5") is None  # its level 3 keeps up
+    block = block_of(1024, 768, 192, "cascadelake")
+    assert block is not None
+    assert 100 < block < (1 << 20) // (768 * 4)
+    assert block_of(1024, 2048, 192, "cascadelake") is None  # level 2 holds too few tiles
+    assert block_of(128, 768, 192, "cascadelake") is None  # it holds all rows
+
+
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("rows", [640, 641, 655])
 def test_blocks_of_whole_tiles_leave_one_remainder(rows: int, machine: str) -> None:

@@ -16,13 +16,14 @@ from treadle.cost.memory import (
     rows_side_by_side,
     steps_to_memory,
     stream_cycles,
+    waits_for_level3,
 )
 from treadle.cost.registers import Tile, tile_cycles, tile_set_cycles
 from treadle.dtype import itemsize
 from treadle.expr.nodes import int_value
 from treadle.expr.traversal import loads
 from treadle.graph.operator import Group
-from treadle.limits import BLOCK_SIZES, BLOCK_TILES, TILE_VECTORS
+from treadle.limits import BLOCK_SIZES, BLOCK_TILES, TILE_VECTORS, WAITING_BLOCK_TILES
 from treadle.loop.bodies import inline_bodies
 from treadle.ops.schedules.default import schedule_operands
 from treadle.ops.schedules.product_reduction import reduction_block, run_blocks
@@ -282,14 +283,18 @@ def _row_block(sums: Stage, tile: Tile, target: Target, knobs: Knobs) -> int | N
 
     Those stay in level 2 of which a tile fits the first cache, where that is enough of them to
     fetch the next panel evenly; longer ones multiply for longer before they wait, and stay in
-    level 3. Knob "block", where there is a choice.
+    level 3, if that gives enough. Knob "block", where there is a choice.
     """
     op = compute_of(sums)
     rows, steps = known(op.axis[-2]), known(op.reduce_axis[0])
     row_bytes = max(1, steps * itemsize_of(sums))
     most = kept_bytes(target, 2) // row_bytes
-    is_short = tile.rows * row_bytes <= target.l1_bytes and most >= BLOCK_TILES * tile.rows
-    if not is_short or rows * row_bytes <= target.l2_bytes:
+    is_short = tile.rows * row_bytes <= target.l1_bytes
+    speed = tile.rows * itemsize_of(sums) / tile_cycles(tile.rows, tile.vectors, target)
+    waits = waits_for_level3(speed, target)
+    enough = WAITING_BLOCK_TILES if waits else BLOCK_TILES
+    stay = (is_short or waits) and most >= enough * tile.rows
+    if not stay or rows * row_bytes <= target.l2_bytes:
         most = kept_bytes(target, 3) // row_bytes
     most = max(most, tile.rows)
     if rows <= most:
