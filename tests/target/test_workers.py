@@ -140,7 +140,7 @@ def test_one_name_for_two_kernels_is_refused() -> None:
 
 SCRIPT = """
 from tests.target.test_workers import is_slow
-from treadle.target.worker_pool import Worker, pool
+from treadle.target.worker_pool import pool
 from treadle.target.workers import compile_each, prepare
 jobs = [is_slow("slow%d" % i) for i in range(2)]
 prepare()

@@ -26,8 +26,8 @@ _SPARE_BUFFERS = 16
 """Fill buffers from which on each step of a loop may ask for lines: hints slow Cascade Lake (12)
 down, not Golden Cove (16)."""
 _LEVEL3_MARGIN = 2.5
-"""Level 3 keeps up with rows that tiles read again for every panel where it gives a core so many
-times what they read: of 9 bytes a cycle against 4 (Cascade Lake) they wait."""
+"""Level 3 keeps up with rows that tiles read again for every panel where it gives so many times
+what they read: on Cascade Lake it gives less, and they wait; on Zen 5 it gives more."""
 _ROW_STAGES = 4
 """Stages of a row that the stack has room for, each of the largest size that is taken."""
 

@@ -68,10 +68,13 @@ def _forget_loading(library: str) -> None:
     """
     if sys.platform != "linux":
         return
+    try:
+        with _SMAPS.open() as smaps:
+            unchanged = _unchanged(smaps, library)
+    except OSError:  # the system does not say; the pages stay
+        return
     madvise = ctypes.CDLL(None).madvise
     madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
-    with _SMAPS.open() as smaps:
-        unchanged = _unchanged(smaps, library)
     for start, size in unchanged:
         madvise(start, size, _MADV_DONTNEED)
 
