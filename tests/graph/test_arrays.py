@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.processes import resident_bytes
 from treadle.graph import arrays
 from treadle.graph.arrays import LARGE, in_place, row_major
 from treadle.runtime.array import is_ready
@@ -67,11 +68,3 @@ def test_what_is_copied_from_a_file_leaves_memory(tmp_path: Path) -> None:
     np.testing.assert_array_equal(in_place(given), values)
     assert resident_bytes(str(file)) < values.nbytes // 4
     np.testing.assert_array_equal(given[:9], values[:9])
-
-
-def resident_bytes(file: str) -> int:
-    """Return how much of a mapped file this process has in memory."""
-    lines = Path("/proc/self/smaps").read_text().splitlines()
-    start = next(k for k, line in enumerate(lines) if line.endswith(file))
-    rss = next(line for line in lines[start:] if line.startswith("Rss:"))
-    return 1024 * int(rss.split()[1])

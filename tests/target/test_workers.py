@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import PATIENCE, is_alive, running, ticks, wait_until
+from tests.processes import PATIENCE, is_alive, resident_bytes, running, ticks, wait_until
 from treadle.errors import InternalError
 from treadle.settings import use as use_settings
 from treadle.target.loading import load_objects
@@ -204,18 +204,6 @@ def test_a_worker_loads_nothing_it_does_not_need() -> None:
     assert not loaded & {"numpy", "onnx", "rich", "treadle"}
 
 
-def resident_kilobytes(process: int, library: str) -> int:
-    """Return how much of a library's file is in the memory of a process."""
-    found, path = 0, ""
-    for line in Path(f"/proc/{process}/smaps").read_text().splitlines():
-        words = line.split()
-        if not words[0].endswith(":"):
-            path = words[-1]
-        elif words[0] == "Rss:" and path.endswith(library):
-            found += int(words[1])
-    return found
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_a_worker_keeps_no_pages_that_only_loading_llvm_takes() -> None:
     from llvmlite.utils import get_library_name
@@ -225,13 +213,13 @@ def test_a_worker_keeps_no_pages_that_only_loading_llvm_takes() -> None:
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as plain:
         assert plain.stdout is not None
         plain.stdout.readline()
-        loaded = resident_kilobytes(plain.pid, get_library_name())
+        loaded = resident_bytes(get_library_name(), plain.pid)
         plain.kill()
     worker = Worker.start()
     worker.send("facts", "", PATIENCE, "facts")
     while worker.receive()[1] is None:
         pass
-    left = resident_kilobytes(worker.process.pid, get_library_name())
+    left = resident_bytes(get_library_name(), worker.process.pid)
     worker.stop(kill=True)
     assert left < loaded / 2
 
