@@ -109,6 +109,10 @@ BLOCK_TILES, WAITING_BLOCK_TILES = 16, 12
 """The least tiles of rows in a block of level 2: each fetches its part of the next panel, and fewer
 would wait for it. Fewer do where they would wait for level 3 else."""
 
+CHAINED_PRODUCTS = 4
+"""Products of one kernel, each of which reads the one before: LLVM's time for a kernel grows with
+them, and most of what is saved is saved by the first."""
+
 GROUP_ROWS, GROUP_COLUMNS = (1, 2, 4), (2, 3, 4, 5, 6, 7, 8)
 """Rows and columns of Winograd tiles whose groups are compared where the size of an image is not
 known: groups of any other size would fill images up with more that nobody reads."""

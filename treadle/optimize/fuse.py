@@ -17,11 +17,13 @@ joins follows from the operators' `Fusion` kinds:
    be evaluated more often than it has elements stays alone, unless it only moves.
    A group that has no room for more is cut where a single value passes.
 5. Reshapes and concatenations stay alone: they cost nothing once memory is planned.
+6. An anchor with its tail joins the anchor that alone reads it, as its first operand, where the
+   caller's `why_apart` has nothing against it: their kernel keeps what passes between them near.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -34,16 +36,26 @@ from treadle.ops.reshaping import reshape
 from treadle.optimize.outline import outline
 from treadle.passes import decided
 
+WhyApart = Callable[[Sequence[Call]], str]
+"""Says why anchors of which each reads the one before are not one kernel; "" where they are."""
+
+_OWN_SCHEDULE = "it has a schedule of its own that reads whole values"
 _LIGHT = POINTWISE | {Fusion.INJECTIVE}
 _ALONE = frozenset({reshape, concat})
 
 
-def fuse(function: Function, *, limit: int = GROUP_CALLS, fuse_pad: bool = False) -> Function:
+def fuse(
+    function: Function,
+    *,
+    limit: int = GROUP_CALLS,
+    fuse_pad: bool = False,
+    why_apart: WhyApart = lambda anchors: _OWN_SCHEDULE,
+) -> Function:
     """Return `function` with every call of an operator inside a function of its own.
 
     `limit` bounds the calls of a group; with 1 every call is a group.
     """
-    partition = _Partition(function, limit, fuse_pad)
+    partition = _Partition(function, limit, fuse_pad, why_apart)
     partition.grow_tails(Fusion.ANCHOR)
     partition.grow_tails(Fusion.REDUCE)
     partition.join_producers()
@@ -62,15 +74,20 @@ class _Group:
     """The members that are computed before the reduction."""
     evaluations: dict[Call, int | None] = field(default_factory=dict)
     """How often a light member is evaluated when it is inlined; None where sizes are symbolic."""
+    anchors: list[Call] = field(default_factory=list)
+    """The anchors, each of which reads the one before; `heavy` is the last."""
+    why_apart: str = ""
+    """Why the anchor that reads the sink is another kernel."""
 
 
 class _Partition:
-    def __init__(self, function: Function, limit: int, fuse_pad: bool) -> None:
+    def __init__(self, function: Function, limit: int, fuse_pad: bool, why_apart: WhyApart) -> None:
         self.order = topological([function.body])
         self.users = _users(self.order)
         self.root = function.body
         self.limit = limit
         self.fuse_pad = fuse_pad
+        self.why_apart = why_apart
         self.group_of: dict[Call, _Group] = {}
         self.post_dominator = _immediate_post_dominators(self.order, self.users, self.root)
 
@@ -113,7 +130,7 @@ class _Partition:
         if user.op in _ALONE:
             return f"{name} moves no data where memory can be shared"
         if kind is Fusion.OPAQUE or kind is Fusion.ANCHOR:
-            return f"{name} has a schedule of its own that reads whole values"
+            return f"{name}: {group.why_apart or _OWN_SCHEDULE}"
         if kind is Fusion.REDUCE:
             return f"{name} combines elements of it"
         if group.heavy is not None and not _same_shape(user, group.heavy):
@@ -131,10 +148,32 @@ class _Partition:
         self.group_of[heavy] = group
         while (more := self._next_of_tail(group)) is not None:
             self._append(group, more)
+        if _kind(heavy) is Fusion.ANCHOR:
+            group.anchors = [heavy]
+            self._join_reader(group)
         if self.fuse_pad and _kind(heavy) is Fusion.ANCHOR:
             last = self.users[group.sink]
             if len(last) == 1 and self._is_free(last[0]) and _is_zero_padding(last[0]):
                 self._append(group, [last[0]])
+
+    def _join_reader(self, group: _Group) -> None:
+        """Let a group join that of the anchor that alone reads its sink (6)."""
+        readers = self.users[group.sink]
+        reader = readers[0] if group.sink is not self.root and len(readers) == 1 else None
+        if not isinstance(reader, Call) or not reader.args:
+            return
+        other = self.group_of.get(reader)
+        if other is None or not other.anchors or other.anchors[0] is not reader:
+            return
+        values, *others = reader.args
+        is_first = values is group.sink and all(a is not group.sink for a in others)
+        if not is_first or len(group.members) + len(other.members) > self.limit:
+            return
+        group.why_apart = self.why_apart([*group.anchors, *other.anchors])
+        if not group.why_apart:
+            other.anchors = group.anchors + other.anchors
+            other.members += group.members
+            self.group_of.update(dict.fromkeys(group.members, other))
 
     def _append(self, group: _Group, calls: Sequence[Node]) -> None:
         for call in calls:

@@ -17,6 +17,7 @@ from treadle.optimize.fuse import fuse
 from treadle.optimize.halves import compute_halves_wide
 from treadle.optimize.layout import choose_layouts
 from treadle.optimize.methods.method import NO_CHOICES, Choices
+from treadle.optimize.product_chains import why_apart
 from treadle.optimize.quantised import multiply_quantised
 from treadle.optimize.reductions import split_reductions
 from treadle.optimize.resizes import convolve_before_resizing
@@ -65,7 +66,7 @@ def graph_pipeline(
             # Before fusion, which takes products and softmaxes for kernels of their own.
             ("fuse_attention", lambda f: fuse_attention(f, target)),
             # Last: it hides operators inside functions. A producer writes into a padded buffer.
-            ("fuse", lambda f: fuse(f, fuse_pad=True)),
+            ("fuse", lambda f: fuse(f, fuse_pad=True, why_apart=lambda a: why_apart(a, target))),
         ]
     return pipeline("optimize", passes, verify=verify, text=function_text, parse=_parse)
 

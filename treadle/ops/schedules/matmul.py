@@ -93,9 +93,9 @@ def schedule_dense_packed(group: Group, target: Target, knobs: Knobs) -> None:
         if not joint:
             order = _order(sums, tile, width, target, knobs)
         _schedule(group, sums, tile, lanes, order, target, knobs)
-    _fetch_ahead(sums, weights, tile, target, knobs, is_stream=is_stream)
+    fetch_steps_ahead(sums, weights, tile, target, knobs, is_stream=is_stream)
     if knobs.flag("fetch_panel", default=not is_stream and not order.rows_first):
-        _share_next_panel(sums, weights, tile, target, is_cut=block > 0)
+        share_next_panel(sums, weights, tile, target, is_cut=block > 0)
 
 
 def _set_rows_apart(sums: Stage, lanes: int, target: Target, knobs: Knobs) -> int:
@@ -197,25 +197,41 @@ def _schedule(
 ) -> None:
     """Order tiles of rows and strips of columns; let threads share them."""
     result = group.schedule[group.outputs[0]]
-    op = compute_of(result)
-    *batch, m, n = op.axis
+    *batch, m, n = compute_of(result).axis
     blocks: list[IterVar] = []
     if how.is_joint:
         m, batch = result.fuse(*batch, m, name="row"), []
     if how.block is not None:
         outer, m = result.split(m, factor=how.block)
         blocks.append(outer)
-    m_outer, m_inner = result.split(m, factor=tile.rows)
-    n_outer, n_inner = result.split(n, factor=tile.vectors * lanes)
-    n_vector, n_lane = result.split(n_inner, factor=lanes)
+    m_outer, n_outer = tile_result(result, (m, n), tile, lanes)
     order = (*batch, m_outer, n_outer) if how.rows_first else (*blocks, n_outer, *batch, m_outer)
-    result.reorder(*order, m_inner, n_vector, n_lane)
+    result.reorder(*order)
     place = result.fuse(*order, name="task")
+    if knobs.flag("parallel", default=_is_shared(sums, lanes, target)):
+        result.parallel(place)
+    compute_tiles(sums, result, place, lanes, knobs)
+
+
+def tile_result(
+    result: Stage, axes: tuple[IterVar, IterVar], tile: Tile, lanes: int
+) -> tuple[IterVar, IterVar]:
+    """Cut rows and columns into tiles, written out, innermost; return the loops over them."""
+    m_outer, m_inner = result.split(axes[0], factor=tile.rows)
+    n_outer, n_inner = result.split(axes[1], factor=tile.vectors * lanes)
+    n_vector, n_lane = result.split(n_inner, factor=lanes)
+    result.reorder(m_outer, n_outer, m_inner, n_vector, n_lane)
     result.unroll(m_inner)
     result.unroll(n_vector)
     result.vectorize(n_lane)
-    if knobs.flag("parallel", default=_is_shared(sums, lanes, target)):
-        result.parallel(place)
+    return m_outer, n_outer
+
+
+def compute_tiles(sums: Stage, result: Stage, place: IterVar, lanes: int, knobs: Knobs) -> None:
+    """Compute the sums of each tile at `place`, in registers; operands of the tail come meanwhile.
+
+    Knob "fetch_operands".
+    """
     sums.compute_at(result, place)
     split_accumulators(sums, lanes)
     addends = _addends(result, sums)
@@ -326,9 +342,16 @@ def _is_stream(sums: Stage, tile: Tile, target: Target) -> bool:
     return rows <= tile.rows and outlast_products(size, rows, target)
 
 
-def _fetch_ahead(
-    sums: Stage, weights: Tensor, tile: Tile, target: Target, knobs: Knobs, *, is_stream: bool
+def fetch_steps_ahead(
+    sums: Stage,
+    weights: Tensor,
+    tile: Tile,
+    target: Target,
+    knobs: Knobs,
+    *,
+    is_stream: bool = False,
 ) -> None:
+    """Fetch weights some steps before they are read: knob "fetch_weights"."""
     op = compute_of(sums)
     if not any(t is weights for t in op.input_tensors):
         return
@@ -342,8 +365,8 @@ def _fetch_ahead(
         sums.prefetch(weights, op.reduce_axis[0], steps)
 
 
-def _share_next_panel(
-    sums: Stage, weights: Tensor, tile: Tile, target: Target, *, is_cut: bool
+def share_next_panel(
+    sums: Stage, weights: Tensor, tile: Tile, target: Target, *, is_cut: bool = False
 ) -> None:
     """Fetch the panel after this one evenly while the tiles of this one are computed.
 

@@ -173,15 +173,15 @@ def inline_border(s: Schedule, sums: Stage) -> None:
             stage.compute_inline()
 
 
-def inline_tail(s: Schedule, sums: Stage) -> None:
+def inline_tail(s: Schedule, sums: Stage, end: Stage | None = None) -> None:
     """Inline what lies between `sums` and the results, costly elements with many readers too.
 
-    The tail is element-wise: one element of a result reads one element of each of its stages, and
-    what it reads twice is computed once.
+    With `end` what lies before that stage. The tail is element-wise: one element of a result reads
+    one element of each of its stages, and what it reads twice is computed once.
     """
     after = [sums]
     for stage in s.stages:
-        if stage in after or not any(stage in s.readers(a) for a in after):
+        if stage is end or stage in after or not any(stage in s.readers(a) for a in after):
             continue
         after.append(stage)
         if not stage.is_output and not is_step(stage) and stage.attach.kind == "root":
