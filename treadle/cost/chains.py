@@ -17,6 +17,14 @@ stay in level 2 while the tiles of a block pass."""
 OTHER_CODE = 1.01
 """How many times as long a kernel takes whose last block of rows has other code than the rest."""
 
+_WORTHWHILE = 0.98
+"""The part of the time of two kernels that one takes at most: estimates are not exact."""
+
+
+def saves_enough(together: float, apart: float) -> bool:
+    """True where one kernel of so many cycles is worth it, instead of two that take `apart`."""
+    return together <= _WORTHWHILE * apart
+
 
 def passing_cycles(size: int, target: Target) -> float:
     """Return the cycles in which `size` bytes are written and read by another kernel.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from treadle.cost.chains import passing_cycles
+from treadle.cost.chains import passing_cycles, saves_enough
 from treadle.dtype import bits, itemsize
 from treadle.graph.nodes import Call
 from treadle.graph.types import tensor_type
@@ -18,9 +18,6 @@ from treadle.ops.lowered.dense_packed import dense_packed
 from treadle.ops.schedules.estimates import MatmulShape, dense_packed_cycles
 from treadle.ops.schedules.product_chain import ChainedProduct, chain_cycles
 from treadle.target.base import Target
-
-_WORTHWHILE = 0.98
-"""The part of the time of two kernels that one may take at most: estimates are not exact."""
 
 
 def why_apart(anchors: Sequence[Call], target: Target) -> str:
@@ -41,8 +38,10 @@ def why_apart(anchors: Sequence[Call], target: Target) -> str:
     if passing == 0:
         return "level 2 holds the values that pass between them"
     apart = _cycles(anchors[:1], target) + passing + _cycles(anchors[1:], target)
-    ratio = _cycles(anchors, target) / apart
-    return f"by blocks of rows they take {ratio:.2f} of the time" if ratio > _WORTHWHILE else ""
+    together = _cycles(anchors, target)
+    if saves_enough(together, apart):
+        return ""
+    return f"by blocks of rows they take {together / apart:.2f} of the time"
 
 
 def _cycles(anchors: Sequence[Call], target: Target) -> float:

@@ -18,7 +18,7 @@ from treadle.ops.accumulate import narrowed, product, product_example
 from treadle.ops.axis_names import product_axes
 from treadle.ops.matmul import check_dtypes, check_inner
 from treadle.ops.numeric import in_float64
-from treadle.ops.schedules.product_chain import schedule_products
+from treadle.ops.schedules.product_chain import schedule_dense_packed
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ def _flops_dense_packed(attrs: DensePackedAttrs, a: Type, w: Type) -> Dim:
 dense_packed: Operator[DensePackedAttrs] = register(
     Operator(
         name="dense_packed",
-        schedule={"cpu": schedule_products},
+        schedule={"cpu": schedule_dense_packed},
         infer=infer_dense_packed,
         reference=_reference_dense_packed,
         compute=_compute_dense_packed,

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from treadle.expr.nodes import Cast
 from treadle.graph.operator import Group
-from treadle.ops.schedules.matmul import schedule_dense_packed
+from treadle.ops.schedules.matmul import schedule_panels
 from treadle.ops.schedules.plain_conv import schedule_plain_conv
 from treadle.ops.schedules.stages import compute_of
 from treadle.target.base import Target
@@ -19,9 +19,9 @@ from treadle.te.stage import Stage
 
 
 def schedule_dense_dot(group: Group, target: Target, knobs: Knobs) -> None:
-    """As `schedule_dense_packed`; the steps of a word are one instruction where there is one."""
+    """As `schedule_panels`; the steps of a word are one instruction where there is one."""
     found = _dot_of(group, target)
-    schedule_dense_packed(group, tiles_target(found, target), knobs)
+    schedule_panels(group, tiles_target(found, target), knobs)
     _tensorize_steps(group, found)
 
 

@@ -181,7 +181,7 @@ class MatmulShape:
 
 
 def dense_packed_cycles(shape: MatmulShape, width: int, target: Target) -> float:
-    """Return the cycles of `schedule_dense_packed` with panels of `width` columns."""
+    """Return the cycles of `schedule_panels` with panels of `width` columns."""
     lanes = target.lanes(shape.dtype_bits)
     columns, itemsize = -(-shape.columns // lanes), shape.dtype_bits // 8
     row_bytes = row_pitch(shape.rows, columns, shape.steps, itemsize, target)

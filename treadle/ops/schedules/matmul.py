@@ -60,7 +60,7 @@ class Order:
     is_joint: bool = False
 
 
-def schedule_dense_packed(group: Group, target: Target, knobs: Knobs) -> None:
+def schedule_panels(group: Group, target: Target, knobs: Knobs) -> None:
     """Walk panels of weights outside and tiles of rows inside, so that a panel stays in cache.
 
     parallel over (panel, tile): sums of rows x vectors in registers over all of k, the tail, store.

@@ -31,7 +31,7 @@ from treadle.ops.schedules.matmul import (
     compute_tiles,
     fetch_steps_ahead,
     known_size,
-    schedule_dense_packed,
+    schedule_panels,
     share_next_panel,
     tile_result,
 )
@@ -129,11 +129,11 @@ def _pitch(product: ChainedProduct, target: Target) -> int:
     return aligned_pitch(product.row_bytes, target)
 
 
-def schedule_products(group: Group, target: Target, knobs: Knobs) -> None:
+def schedule_dense_packed(group: Group, target: Target, knobs: Knobs) -> None:
     """Schedule a product with panels of weights, or several of which each reads the one before."""
     totals = [x for x in group.schedule.stages if is_reduction(x)]
     if len(totals) == 1:
-        schedule_dense_packed(group, target, knobs)
+        schedule_panels(group, target, knobs)
     else:
         _schedule_chain(group, totals, target, knobs)
 
