@@ -105,6 +105,9 @@ BLOCK_SIZES = 4
 """How many times smaller than the largest that fits a cache the blocks of rows may be that are
 compared: smaller ones would read weights more often than they need."""
 
+BLOCK_COUNTS = 32
+"""Numbers of blocks of rows that are compared for a chain of products, whatever the rows."""
+
 BLOCK_TILES, WAITING_BLOCK_TILES = 16, 12
 """The least tiles of rows in a block of level 2: each fetches its part of the next panel, and fewer
 would wait for it. Fewer do where they would wait for level 3 else."""

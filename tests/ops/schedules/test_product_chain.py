@@ -124,3 +124,10 @@ def test_cores_share_the_blocks() -> None:
         sizes.append(int(str(block.value)))
     assert sizes[1] < sizes[0]
     assert -(-3136 // sizes[1]) % 32 == 0 or -(-3136 // sizes[1]) > 32
+
+
+def test_few_blocks_are_compared_whatever_the_rows() -> None:
+    target = replace(CASCADE_LAKE, cores=6)
+    for rows in (3136, 1_000_003):
+        block = next(k for k in chain(rows, (96, 384, 96), target).knobs if k.name == "block")
+        assert 4 <= len(block.candidates) <= 200

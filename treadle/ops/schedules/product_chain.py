@@ -25,7 +25,7 @@ from treadle.cost.memory import (
 )
 from treadle.cost.registers import Tile, tile_set_cycles
 from treadle.graph.operator import Group
-from treadle.limits import BLOCK_SIZES
+from treadle.limits import BLOCK_COUNTS, BLOCK_SIZES
 from treadle.ops.schedules.default import schedule_operands
 from treadle.ops.schedules.matmul import (
     compute_tiles,
@@ -96,13 +96,16 @@ def _costs_of_blocks(rows: int, chain: Chain, target: Target) -> tuple[tuple[int
     """Return the blocks of rows that are compared, and the cycles with each of them.
 
     The largest whose values between the products stay in level 2 and on the stack, and such as are
-    some times smaller: even ones, and ones of whole tiles.
+    some times smaller: even ones, ones that all cores have as many of, and ones of whole tiles.
     """
     each = sum(_pitch(p, target) for p in chain[1:])
     most = max(1, min(rows, local_bytes(target) // each))
     fewest = -(-rows // most)
     tiles = {best_rows(0, p.vectors(target), p.row_bytes, target) for p in chain}
-    even = {-(-rows // n) for n in range(fewest, BLOCK_SIZES * fewest + 1)}
+    step = -(-BLOCK_SIZES * fewest // BLOCK_COUNTS)
+    counts = set(range(fewest, BLOCK_SIZES * fewest + 1, step))
+    counts |= {-(-n // target.cores) * target.cores for n in counts}
+    even = {-(-rows // n) for n in counts}
     sizes = even | {-(-b // t) * t for b in even for t in tiles}
     return tuple((b, _cycles(rows, chain, b, target)) for b in sorted(sizes) if b <= most)
 
