@@ -6,11 +6,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.ops.lowered.test_conv_nchwc import f32
 from tests.ops.oracle import (
     check_operator,
     example_arrays,
 )
+from tests.optimize.cases import var
 from treadle.errors import TypeMismatch
 from treadle.expr.nodes import Var as Symbol
 from treadle.graph.operator import Example
@@ -31,7 +31,7 @@ def test_packing_pads_channels_with_zeros_and_unpacking_crops_them(example: Exam
 
 def test_packing_passes_symbolic_dimensions_through() -> None:
     n, h = Symbol("n"), Symbol("h")
-    packed = pack_nchwc(f32(n, 5, h, 8), block=4)
+    packed = pack_nchwc(var("x", n, 5, h, 8), block=4)
     assert packed.type.shape == (n, 2, h, 8, 4)
     assert unpack_nchwc(packed, channels=5).type.shape == (n, 5, h, 8)
 
@@ -39,4 +39,4 @@ def test_packing_passes_symbolic_dimensions_through() -> None:
 @pytest.mark.parametrize("channels", [4, 9])
 def test_unpacking_refuses_channels_that_the_blocks_do_not_hold(channels: int) -> None:
     with pytest.raises(TypeMismatch, match="2 blocks of 4"):
-        unpack_nchwc(f32(1, 2, 3, 3, 4), channels=channels)
+        unpack_nchwc(var("x", 1, 2, 3, 3, 4), channels=channels)

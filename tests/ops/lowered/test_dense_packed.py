@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.ops.oracle import check_operator, example_arrays
-from tests.ops.test_matmul import f32
+from tests.optimize.cases import var
 from treadle.errors import TypeMismatch
 from treadle.graph.operator import Example
 from treadle.ops.lowered.dense_packed import dense_packed
@@ -25,4 +25,4 @@ def test_dense_packed_is_matmul_with_unpacked_weights(example: Example) -> None:
 @pytest.mark.parametrize("n", [8, 17, 0])
 def test_dense_packed_refuses_a_width_the_panels_do_not_have(n: int) -> None:
     with pytest.raises(TypeMismatch, match="panels of 8 columns"):
-        dense_packed(f32(4, 5), f32(2, 5, 8), n=n)
+        dense_packed(var("x", 4, 5), var("x", 2, 5, 8), n=n)

@@ -6,9 +6,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.ops.lowered.test_conv_nchwc import f32
 from tests.ops.oracle import check_operator, example_arrays
 from tests.ops.schedules.compiled import check, kernel_of
+from tests.optimize.cases import var
 from tests.targets import MACHINES
 from treadle.errors import TypeMismatch
 from treadle.graph.operator import Example
@@ -52,4 +52,4 @@ def test_what_has_no_whole_blocks_is_refused(
     shapes: tuple[tuple[int, ...], ...], block: int, text: str
 ) -> None:
     with pytest.raises(TypeMismatch, match=text):
-        layer_norm_nchwc(*(f32(*s) for s in shapes), block=block)
+        layer_norm_nchwc(*(var("x", *s) for s in shapes), block=block)
