@@ -39,7 +39,9 @@ from treadle.passes import decided
 WhyApart = Callable[[Sequence[Call]], str]
 """Says why anchors of which each reads the one before are not one kernel; "" where they are."""
 
-_OWN_SCHEDULE = "it has a schedule of its own that reads whole values"
+OWN_SCHEDULE = "it has a schedule of its own that reads whole values"
+"""Why an anchor takes in nothing but what follows it."""
+
 _LIGHT = POINTWISE | {Fusion.INJECTIVE}
 _ALONE = frozenset({reshape, concat})
 
@@ -49,7 +51,7 @@ def fuse(
     *,
     limit: int = GROUP_CALLS,
     fuse_pad: bool = False,
-    why_apart: WhyApart = lambda anchors: _OWN_SCHEDULE,
+    why_apart: WhyApart = lambda anchors: OWN_SCHEDULE,
 ) -> Function:
     """Return `function` with every call of an operator inside a function of its own.
 
@@ -74,8 +76,6 @@ class _Group:
     """The members that are computed before the reduction."""
     evaluations: dict[Call, int | None] = field(default_factory=dict)
     """How often a light member is evaluated when it is inlined; None where sizes are symbolic."""
-    anchors: list[Call] = field(default_factory=list)
-    """The anchors, each of which reads the one before; `heavy` is the last."""
     why_apart: str = ""
     """Why the anchor that reads the sink is another kernel."""
 
@@ -130,7 +130,7 @@ class _Partition:
         if user.op in _ALONE:
             return f"{name} moves no data where memory can be shared"
         if kind is Fusion.OPAQUE or kind is Fusion.ANCHOR:
-            return f"{name}: {group.why_apart or _OWN_SCHEDULE}"
+            return f"{name}: {group.why_apart or OWN_SCHEDULE}"
         if kind is Fusion.REDUCE:
             return f"{name} combines elements of it"
         if group.heavy is not None and not _same_shape(user, group.heavy):
@@ -148,10 +148,10 @@ class _Partition:
         self.group_of[heavy] = group
         while (more := self._next_of_tail(group)) is not None:
             self._append(group, more)
-        if _kind(heavy) is Fusion.ANCHOR:
-            group.anchors = [heavy]
-            self._join_reader(group)
-        if self.fuse_pad and _kind(heavy) is Fusion.ANCHOR:
+        if _kind(heavy) is not Fusion.ANCHOR:
+            return
+        self._join_reader(group)
+        if self.fuse_pad:
             last = self.users[group.sink]
             if len(last) == 1 and self._is_free(last[0]) and _is_zero_padding(last[0]):
                 self._append(group, [last[0]])
@@ -163,16 +163,16 @@ class _Partition:
         if not isinstance(reader, Call) or not reader.args:
             return
         other = self.group_of.get(reader)
-        if other is None or not other.anchors or other.anchors[0] is not reader:
+        anchors = [] if other is None else _anchors(other)
+        if other is None or not anchors or anchors[0] is not reader:
             return
         values, *others = reader.args
         is_first = values is group.sink and all(a is not group.sink for a in others)
         if not is_first or len(group.members) + len(other.members) > self.limit:
             return
-        group.why_apart = self.why_apart([*group.anchors, *other.anchors])
+        group.why_apart = self.why_apart([*_anchors(group), *anchors])
         if not group.why_apart:
-            other.anchors = group.anchors + other.anchors
-            other.members += group.members
+            other.members = group.members + other.members
             self.group_of.update(dict.fromkeys(group.members, other))
 
     def _append(self, group: _Group, calls: Sequence[Node]) -> None:
@@ -328,6 +328,11 @@ def _kind(node: Node) -> Fusion:
     if not isinstance(node, Call) or not isinstance(node.op, Operator) or node.op in _ALONE:
         return Fusion.OPAQUE
     return node.op.fusion if isinstance(node.type, TensorType) else Fusion.OPAQUE
+
+
+def _anchors(group: _Group) -> list[Call]:
+    """Return the anchors of a group, each of which reads the one before."""
+    return [m for m in group.members if _kind(m) is Fusion.ANCHOR]
 
 
 def _is_alone(group: _Group) -> bool:

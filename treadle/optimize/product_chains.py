@@ -17,6 +17,7 @@ from treadle.limits import CHAINED_PRODUCTS
 from treadle.ops.lowered.dense_packed import dense_packed
 from treadle.ops.schedules.estimates import MatmulShape, dense_packed_cycles
 from treadle.ops.schedules.product_chain import ChainedProduct, chain_cycles
+from treadle.optimize.fuse import OWN_SCHEDULE
 from treadle.target.base import Target
 
 
@@ -26,7 +27,7 @@ def why_apart(anchors: Sequence[Call], target: Target) -> str:
     What lies between them is element-wise, and nobody else reads it.
     """
     if any(a.op is not dense_packed for a in anchors) or target.family != "cpu":
-        return "it has a schedule of its own that reads whole values"
+        return OWN_SCHEDULE
     if len(anchors) > CHAINED_PRODUCTS:
         return f"a kernel has at most {CHAINED_PRODUCTS} products"
     types = [tensor_type(a.type) for a in anchors]

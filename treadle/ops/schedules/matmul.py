@@ -116,16 +116,21 @@ def _set_rows_apart(sums: Stage, lanes: int, target: Target, knobs: Knobs) -> in
     usual = row_pitch(rows, columns, steps, size, target)
     if not knobs.flag("copy_rows", default=usual != row_bytes):
         return row_bytes
-    machine, stage = target.machine, s[values]
+    stage = s[values]
     if not isinstance(stage.op, ComputeOp):
         stage = s[s.cache_read(values, "workspace", [op])]
         *lead, step = compute_of(stage).axis
         _, lane = stage.split(step, factor=lanes)
         stage.vectorize(lane)
         stage.parallel(stage.fuse(*lead))
-    row = compute_of(stage).axis[-2]
-    stage.storage_align(row, machine.page_bytes // size, machine.line_bytes // size)
+    spread_rows(stage, size, target)
     return further
+
+
+def spread_rows(values: Stage, itemsize: int, target: Target) -> None:
+    """Let each row of a matrix begin a line further in its page than the one before."""
+    machine, row = target.machine, compute_of(values).axis[-2]
+    values.storage_align(row, machine.page_bytes // itemsize, machine.line_bytes // itemsize)
 
 
 def schedule_dense_blocks(group: Group, target: Target, knobs: Knobs) -> None:
@@ -181,7 +186,8 @@ def _is_shared(sums: Stage, lanes: int, target: Target) -> bool:
     return is_worth_forking(stream_cycles(elements * itemsize_of(sums), target), target)
 
 
-def _accumulators_of(group: Group) -> list[Stage]:
+def accumulators_of(group: Group) -> list[Stage]:
+    """Return the stages that sum, in the order of what they read."""
     stages = group.schedule.stages
     return [x for x in stages if isinstance(x.op, ComputeOp) and x.op.reduce_axis]
 
@@ -269,7 +275,7 @@ def _addends(result: Stage, sums: Stage) -> list[Tensor]:
 def _prepared_accumulators(group: Group, target: Target, knobs: Knobs) -> Stage:
     """Inline the tail, schedule what the product reads; return the sums, never the result."""
     s = group.schedule
-    sums = _accumulators_of(group)[0]
+    sums = accumulators_of(group)[0]
     _inline_tail(group, sums)
     sums = apart_from_result(s, sums)
     schedule_operands(s, (sums,), target, knobs)

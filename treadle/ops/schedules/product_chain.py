@@ -28,11 +28,13 @@ from treadle.graph.operator import Group
 from treadle.limits import BLOCK_COUNTS, BLOCK_SIZES
 from treadle.ops.schedules.default import schedule_operands
 from treadle.ops.schedules.matmul import (
+    accumulators_of,
     compute_tiles,
     fetch_steps_ahead,
     known_size,
     schedule_panels,
     share_next_panel,
+    spread_rows,
     tile_result,
 )
 from treadle.ops.schedules.stages import (
@@ -42,7 +44,6 @@ from treadle.ops.schedules.stages import (
     inline_movement,
     inline_tail,
     is_long,
-    is_reduction,
     itemsize_of,
     known,
     lanes_of,
@@ -51,7 +52,6 @@ from treadle.ops.schedules.tiles import best_rows, pick_rows
 from treadle.target.base import Target
 from treadle.te.knobs import Knobs
 from treadle.te.operations import IterVar
-from treadle.te.schedule import Schedule
 from treadle.te.stage import Stage
 
 
@@ -134,7 +134,7 @@ def _pitch(product: ChainedProduct, target: Target) -> int:
 
 def schedule_dense_packed(group: Group, target: Target, knobs: Knobs) -> None:
     """Schedule a product with panels of weights, or several of which each reads the one before."""
-    totals = [x for x in group.schedule.stages if is_reduction(x)]
+    totals = accumulators_of(group)
     if len(totals) == 1:
         schedule_panels(group, target, knobs)
     else:
@@ -152,7 +152,7 @@ def _schedule_chain(group: Group, totals: Sequence[Stage], target: Target, knobs
     inline_movement(group)
     for total, end in zip(totals, (*hidden, None), strict=True):
         inline_tail(s, total, end)
-    sums = [_apart(s, x, hidden) for x in totals]
+    sums = [apart_from_result(s, x, is_stored=x in hidden) for x in totals]
     schedule_operands(s, (*sums, *hidden), target, knobs)
     result = s[group.outputs[0]]
     m, n = compute_of(result).axis
@@ -166,36 +166,20 @@ def _schedule_chain(group: Group, totals: Sequence[Stage], target: Target, knobs
     for stage in hidden:
         stage.compute_at(result, outer)
     for k, total in enumerate(sums):
-        within = knobs.within(f"product{k + 1}")
-        values = hidden[k - 1] if k else None
+        pitch = _pitch(chain[k], target) if k else chain[k].row_bytes
+        if pitch != chain[k].row_bytes:
+            spread_rows(hidden[k - 1], chain[k].itemsize, target)
         stage, axes = (hidden[k], axes_of(hidden[k])) if k < len(hidden) else (result, (inner, n))
-        pitch = chain[k].row_bytes if values is None else _spread_rows(values, chain[k], target)
+        within = knobs.within(f"product{k + 1}")
         rows = pick_rows(within, block, chain[k].vectors(target), pitch, target)
-        _tile_product(
-            stage, axes, total, Tile(rows, chain[k].vectors(target)), pitch, target, within
-        )
-
-
-def _apart(s: Schedule, total: Stage, hidden: Sequence[Stage]) -> Stage:
-    """Return the stage of the accumulators of a product, which may be a hidden layer as it is."""
-    if total in hidden:
-        return s[s.cache_write(compute_of(total).output(0), "local")]
-    return apart_from_result(s, total)
+        tile = Tile(rows, chain[k].vectors(target))
+        _tile_product(stage, axes, total, tile, pitch, target, within)
 
 
 def _product_of(sums: Stage) -> ChainedProduct:
     op = compute_of(sums)
     width = known_size(op.input_tensors[-1])
     return ChainedProduct(known(op.reduce_axis[0]), known(op.axis[-1]), width, itemsize_of(sums))
-
-
-def _spread_rows(values: Stage, product: ChainedProduct, target: Target) -> int:
-    """Let rows of values that this kernel makes lie so far apart that a tile of them stays near."""
-    pitch, size = _pitch(product, target), product.itemsize
-    if pitch != product.row_bytes:
-        page, line = target.machine.page_bytes, target.machine.line_bytes
-        values.storage_align(axes_of(values)[0], page // size, line // size)
-    return pitch
 
 
 def _tile_product(

@@ -58,9 +58,13 @@ def axes_of(stage: Stage) -> tuple[IterVar, ...]:
     return compute_of(stage).axis
 
 
-def apart_from_result(s: Schedule, total: Stage) -> Stage:
-    """Return the stage of the accumulators: one of its own where `total` is a result itself."""
-    return s[s.cache_write(total.op.outputs[0], "local")] if total.is_output else total
+def apart_from_result(s: Schedule, total: Stage, *, is_stored: bool = False) -> Stage:
+    """Return the stage of the accumulators: one of its own where `total` itself is stored.
+
+    That is a result, and what is said to be.
+    """
+    is_apart = total.is_output or is_stored
+    return s[s.cache_write(total.op.outputs[0], "local")] if is_apart else total
 
 
 def unroll_accumulators(total: Stage, axes: Sequence[IterVar]) -> None:
