@@ -7,14 +7,15 @@ from dataclasses import replace
 
 import pytest
 
+from treadle.cost.registers import Tile
 from treadle.cost.strassen import (
     combine_cycles,
+    first_tile_cycles,
     handed_on_cycles,
     level_of_products,
     place_cycles,
     sum_cycles,
     sums_kernel_cycles,
-    weight_sum_cycles,
     written_cycles,
 )
 from treadle.target.base import Target
@@ -49,12 +50,14 @@ def test_narrow_stores_take_longer() -> None:
     assert combine_cycles(0, 10, narrow) == combine_cycles(0, 10, ZEN5) + 10
 
 
-def test_sums_of_weights_take_as_long_as_level_2_or_as_their_loads_and_stores() -> None:
-    read, written = 12.0, 7.0
-    level_2 = 12 * ZEN5.vector_bytes / ZEN5.machine.caches[1].bytes_per_cycle
-    assert weight_sum_cycles(read, written, ZEN5) == level_2
-    narrow = with_machine(ZEN5, stores_per_cycle=0.1)
-    assert weight_sum_cycles(read, written, narrow) > 70
+def test_a_tile_makes_weights_while_it_multiplies() -> None:
+    tile = Tile(28, 2)
+    sums_alone = tile.vectors / ZEN5.machine.fma_units
+    assert first_tile_cycles(tile, 2, ZEN5) == pytest.approx(sums_alone)
+    narrow = with_machine(ZEN5, stores_per_cycle=0.01)
+    assert first_tile_cycles(tile, 2, narrow) > 100
+    near, mid, far = (first_tile_cycles(Tile(n, 2), 2, ZEN5, level=3) for n in (28, 14, 7))
+    assert near < mid < far  # fewer rows hide less of what comes from level 3
 
 
 def test_what_passes_level_2_comes_from_level_3_where_few_lines_are_waited_for() -> None:
@@ -66,7 +69,6 @@ def test_what_passes_level_2_comes_from_level_3_where_few_lines_are_waited_for()
     rates = [c.bytes_per_cycle for c in few.machine.caches]
     assert far / near == pytest.approx(rates[1] / rates[2])
     assert written_cycles(1000, few, level=3) == far
-    assert weight_sum_cycles(1000, 0, few, level=3) == far
 
 
 VALUES = 4 * 128 * 768

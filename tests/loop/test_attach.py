@@ -112,3 +112,89 @@ def test_what_a_padded_read_divides_by_may_be_zero() -> None:
         result[:] = np.nan
         compiled(data, result)
         np.testing.assert_array_equal(result, wanted)
+
+
+# ---- stored further out than computed ------------------------------------------------------------
+
+
+def tiled() -> tuple[Schedule, list[te.IterVar], Tensor, Tensor, Tensor]:
+    """C[i, j] = sum of B[j, k] over k, B = 2 A, in the loops i.outer, k, i.inner, j."""
+    a = te.placeholder((5, 6), name="A")
+    b = te.compute((5, 6), lambda j, k: a[j, k] * 2.0, name="B")
+    k = te.reduce_axis((0, 6), "k")
+    c = te.compute((8, 5), lambda i, j: te.sum(b[j, k], axis=k), name="C")
+    assert isinstance(b, Tensor)
+    assert isinstance(c, Tensor)
+    s = te.create_schedule(c)
+    i, j = s[c].op.axis  # type: ignore[union-attr]
+    outer, inner = s[c].split(i, factor=3)
+    s[c].reorder(outer, k, inner, j)
+    return s, [outer, k, inner, j], a, b, c
+
+
+@pytest.mark.parametrize("at", [1, 2, 3])
+@pytest.mark.parametrize("stored", [0, 1, 2, 3])
+def test_what_is_stored_is_computed_once(stored: int, at: int) -> None:
+    s, loops, a, b, c = tiled()
+    s[b].compute_at(s[c], loops[at])
+    s[b].store_at(s[c], loops[stored])
+    if stored > at:
+        assert "no loop around the one where the stage is computed" in refusal(s, a, c)
+        return
+    values, made = np.arange(30, dtype=np.float32).reshape(5, 6), np.zeros((8, 5), np.float32)
+    func = schedule_to_func(s, [a, c], "main")
+    loop_eval.run(func, [values, made], {}, 0)
+    np.testing.assert_array_equal(made, np.tile(2 * values.sum(1), (8, 1)))
+
+
+def test_stored_at_no_loop_around() -> None:
+    s, loops, a, b, c = tiled()
+    s[b].compute_at(s[c], loops[0])
+    s[b].store_at(s[c], loops[1])
+    assert refusal(s, a, c) == (
+        "B cannot be stored at k of C: it is no loop around the one where the stage is computed"
+        "\n  at    s[B].store_at(s[C], k)"
+        "\n  hint  store it further out"
+    )
+
+
+def test_stored_around_iterations_at_the_same_time() -> None:
+    s, a, b, c, d = chain()
+    s[b].compute_inline()
+    outer, inner = s[d].split(d.op.axis[0], factor=2)
+    far, near = s[d].split(outer, factor=2)
+    s[c].compute_at(s[d], inner)
+    s[c].store_at(s[d], far)
+    s[d].parallel(near)
+    assert refusal(s, a, d) == (
+        "C cannot be stored at i.outer.outer of D: the iterations of i.outer.inner of D, in "
+        "between, are parallel"
+        "\n  at    s[C].store_at(s[D], i.outer.outer)"
+        "\n  hint  what they share is to be computed before them"
+    )
+
+
+def test_stored_where_it_is_rounded_up() -> None:
+    s, a, b, c, d = chain()
+    s[b].compute_inline()
+    outer, inner = s[d].split(d.op.axis[0], factor=4)
+    s[c].compute_at(s[d], inner)
+    s[c].store_at(s[d], outer)
+    s[c].round_up(c.op.axis[0])
+    assert "its axis i is rounded up, past the end of what is kept" in refusal(s, a, d)
+
+
+def test_stored_for_iterations_that_need_other_parts() -> None:
+    """Of every row of a triangle, a later one needs more than the first has computed."""
+    a = te.placeholder((6,), name="A")
+    b = te.compute((6,), lambda j: a[j] * 2.0, name="B")
+    k = te.reduce_axis((0, 6), "k")
+    seen = te.compute((6,), lambda i: te.sum(te.if_then_else(k <= i, b[k], 0.0), axis=k), name="S")
+    c = te.compute((6,), lambda i: seen[i] + 1.0, name="C")
+    s = te.create_schedule(c)
+    outer, inner = s[c].split(c.op.axis[0], factor=6)  # type: ignore[union-attr]
+    s[seen].compute_at(s[c], inner)
+    s[seen].trim(k, s[seen].op.axis[0], 0)  # type: ignore[union-attr]
+    s[b].compute_at(s[seen], k)
+    s[b].store_at(s[c], outer)
+    assert "need other parts than the first" in refusal(s, a, c)  # type: ignore[arg-type]

@@ -18,6 +18,7 @@ from treadle.ops.elementwise import add
 from treadle.ops.indexing import gather
 from treadle.ops.matmul import matmul
 from treadle.optimize.layout import choose_layouts
+from treadle.settings import use
 
 pytestmark = pytest.mark.tiny
 
@@ -25,13 +26,16 @@ WORDS, WIDTH = 1000, 96
 TABLE = np.random.default_rng(0).standard_normal((WORDS, WIDTH)).astype(np.float32)
 
 
-def tied(axis: int = 0) -> tuple[Constant, Node, Node, list[Var]]:
+def tied(
+    axis: int = 0, rows: int = 5, words: np.ndarray = TABLE
+) -> tuple[Constant, Node, Node, list[Var]]:
     """Return a table, rows of it, its product with values, and the inputs of both."""
-    table = Constant.of(TABLE)
-    words = Var("words", TensorType((3, 4), "int64"))
-    x = Var("x", TensorType((5, WIDTH), "float32"))
-    turned = Constant(table.value.T, TensorType((WIDTH, WORDS), "float32"))
-    return table, gather(table, words, axis=axis), matmul(x, turned), [words, x]
+    table = Constant.of(words)
+    count, width = words.shape
+    at = Var("words", TensorType((3, 4), "int64"))
+    x = Var("x", TensorType((rows, width), "float32"))
+    turned = Constant(table.value.T, TensorType((width, count), "float32"))
+    return table, gather(table, at, axis=axis), matmul(x, turned), [at, x]
 
 
 def operators(*outputs: Node, params: list[Var]) -> Counter[str]:
@@ -70,3 +74,35 @@ def test_a_compiled_model_holds_the_table_once_and_looks_up_every_row() -> None:
     assert executable.weight_bytes < 1.1 * TABLE.nbytes
     found, _ = (np.asarray(output) for output in executable.run([words, x]))
     assert np.array_equal(found, TABLE[words])
+
+
+LARGE = np.random.default_rng(0).standard_normal((2080, 768)).astype(np.float32)
+"""The words of a product that Strassen's algorithm computes; its panels are an odd number."""
+
+
+def large(words: np.ndarray) -> tuple[Counter[str], int]:
+    """Return the operators of rows and a product with many rows, and the bytes of all constants."""
+    _, rows, product, params = tied(rows=1500, words=words)
+    with use(weight_growth=0):
+        made = choose_layouts(function(rows, product, params=params), AVX512)
+    nodes = list(topological([made.body]))
+    found = Counter(n.op.name for n in nodes if isinstance(n, Call) and isinstance(n.op, Operator))
+    return found, sum(n.type.nbytes for n in nodes if isinstance(n, Constant))
+
+
+def test_rows_are_read_from_panels_that_a_run_adds_up() -> None:
+    found, size = large(LARGE)
+    assert found == {"gather_packed": 1, "strassen_blocks": 1, "dense_strassen": 1}
+    assert size < 1.1 * LARGE.nbytes
+    _, rows, product, params = tied(rows=1500, words=LARGE)
+    before = function(rows, product, params=params)
+    assert_same(before, choose_layouts(before, AVX512), rtol=1e-4)
+
+
+def test_words_of_very_different_sizes_are_held_once_too() -> None:
+    """Divided by powers of two the panels would not be the table's: it would be there twice."""
+    words = LARGE.copy()
+    words[7] *= 1e3
+    found, size = large(words)
+    assert found == {"gather_packed": 1, "dense_packed": 1}
+    assert size < 1.1 * LARGE.nbytes

@@ -330,14 +330,16 @@ def _count(dims: list[Dim]) -> int:
 def random_schedule(case: Case, seed: int) -> Schedule:
     """Return a schedule of random valid steps; users are scheduled before what they read."""
     schedule = create_schedule([t.op for t in case.outputs])
-    _Steps(schedule, random.Random(seed)).run()
+    _Steps(schedule, random.Random(seed), random.Random(~seed)).run()
     return schedule
 
 
 class _Steps:
-    def __init__(self, schedule: Schedule, chance: random.Random) -> None:
+    def __init__(self, schedule: Schedule, chance: random.Random, keeping: random.Random) -> None:
         self.schedule = schedule
         self.chance = chance
+        self.keeping = keeping
+        """Decides what is stored further out than it is computed, and nothing else."""
 
     def run(self) -> None:
         self._caches()
@@ -395,6 +397,24 @@ class _Steps:
         users = self._users(stage)
         if len(users) == 1 and users[0].leaf_iter_vars:
             stage.compute_at(users[0], self.chance.choice(users[0].leaf_iter_vars))
+            if self.keeping.random() < 0.5:
+                self._store_at(stage)
+
+    def _store_at(self, stage: Stage) -> None:
+        """At a loop from which only loops that run one iteration after another lead further in."""
+        places: list[tuple[Stage, te.IterVar]] = []
+        at = stage.attach
+        while at.stage is not None and at.axis is not None:
+            leaves = at.stage.leaf_iter_vars
+            place = [axis is at.axis for axis in leaves].index(True)
+            for axis in reversed(leaves[: place + 1]):
+                places.append((at.stage, axis))
+                note = at.stage.notes.get(axis)
+                if note is not None and note.kind not in ("serial", "unrolled"):
+                    stage.store_at(*self.keeping.choice(places))
+                    return
+            at = at.stage.attach
+        stage.store_at(*self.keeping.choice(places))
 
     def _users(self, stage: Stage) -> list[Stage]:
         found: dict[Stage, None] = {}

@@ -170,6 +170,19 @@ def compute_at_a_tile() -> Example:
     return e
 
 
+def store_at() -> Example:
+    """The first tile of rows computes what all read."""
+    e = product()
+    copy = e.schedule.cache_read(e.args[1], "local", [e.args[2]])
+    (k,) = e.stage.op.reduce_axis  # type: ignore[union-attr]
+    outer, inner = e.stage.split(e.i, factor=4)
+    column, lane = e.stage.split(e.j, factor=8)
+    e.stage.reorder(column, outer, k, inner, lane)
+    e.schedule[copy].compute_at(e.stage, k)
+    e.schedule[copy].store_at(e.stage, column)
+    return e
+
+
 def compute_inline() -> Example:
     e, b = chain()
     e.schedule[b].compute_inline()
@@ -363,7 +376,7 @@ def trim() -> Example:
 PRIMITIVES: list[Callable[[], Example]] = [
     split_by_factor, split_in_parts, split_of_a_split, fuse, fuse_and_split, reorder,
     reorder_inner_before_outer, tile, vectorize, unroll, parallel, pragma, peel, compute_at,
-    compute_at_a_tile, compute_inline, compute_root, set_scope, storage_align, cache_read,
+    compute_at_a_tile, store_at, compute_inline, compute_root, set_scope, storage_align, cache_read,
     cache_write, rfactor, rfactor_of_the_whole_axis, prefetch, prefetch_spread, prefetch_panel,
     prefetch_panels_side_by_side, prefetch_panel_once, skip_outside, skip_past, fuse_by_name,
     trim,
@@ -480,6 +493,10 @@ def at_a_stage_of_another_schedule(e: Example) -> None:
 
 def at_itself(e: Example) -> None:
     e.stage.compute_at(e.stage, e.i)
+
+
+def stored_but_computed_at_root(e: Example) -> None:
+    e.stage.store_at(e.stage, e.i)
 
 
 def an_input_at_a_loop(e: Example) -> None:
@@ -610,6 +627,8 @@ ERRORS: dict[Callable[[Example], None], str] = {
     at_a_stage_of_another_schedule: "compute_at: C is a stage of another schedule"
     "\n  at    schedule of stage C",
     at_itself: "a stage cannot be computed at itself\n  at    schedule of stage C",
+    stored_but_computed_at_root: "store_at: the stage is not computed at a loop"
+    "\n  at    schedule of stage C\n  hint  say compute_at first, a loop further in",
     an_input_at_a_loop: "compute_at: an input is not computed\n  at    schedule of stage A",
     inline_an_input: "compute_inline: an input is not computed\n  at    schedule of stage A",
     rfactor_of_no_reduction: "rfactor: not a reduction\n  at    schedule of stage C",
@@ -679,6 +698,19 @@ def test_an_output_is_computed_at_root() -> None:
         e.stage.compute_at(e.schedule[b], b.op.axis[0])
     assert str(caught.value) == (
         "an output is always computed at root\n  at    schedule of stage C"
+    )
+
+
+def test_a_loop_where_a_stage_is_stored_stays_a_loop() -> None:
+    e, b = chain()
+    e.schedule[b].compute_at(e.stage, e.j)
+    e.schedule[b].store_at(e.stage, e.i)
+    with pytest.raises(treadle.ScheduleError) as caught:
+        e.stage.split(e.i, factor=2)
+    assert str(caught.value) == (
+        "split: B is stored at i, which would be no loop any more"
+        "\n  at    schedule of stage C"
+        "\n  hint  split it first, then store B at one of its parts"
     )
 
 

@@ -19,15 +19,23 @@ class Attached:
     def __init__(self, schedule: Schedule) -> None:
         self.schedule = schedule
         self._at: dict[tuple[int, int], list[Stage]] = {}
+        self._stored: dict[tuple[int, int], list[Stage]] = {}
         self._has_shared = any(s.scope == "shared" for s in schedule.stages)
         for stage in schedule.stages:
             if stage.attach.kind == "at":
                 key = (id(stage.attach.stage), id(stage.attach.axis))
                 self._at.setdefault(key, []).append(stage)
+            if stage.stored is not None:
+                key = (id(stage.stored.stage), id(stage.stored.axis))
+                self._stored.setdefault(key, []).append(stage)
 
     def at(self, stage: Stage, axis: IterVar) -> list[Stage]:
         """Return the stages that are computed at a loop."""
         return self._at.get((id(stage), id(axis)), [])
+
+    def stored(self, stage: Stage, axis: IterVar) -> list[Stage]:
+        """Return the stages that are stored at a loop, and computed further in."""
+        return self._stored.get((id(stage), id(axis)), [])
 
     def inside(self, stage: Stage, k: int) -> set[int]:
         """Return the ids of the stages that are computed inside leaf `k` of a stage."""
@@ -57,6 +65,8 @@ def check_attached(schedule: Schedule, bodies: Mapping[int, tuple[Expr, ...]]) -
     reads = {id(s): {id(schedule[t]) for t in read_by(s, bodies)} for s in live if attached}
     for stage in attached:
         _check_place(stage, bodies)
+        if stage.stored is not None:
+            _check_stored(stage)
         for reader in live:
             if id(stage) in reads[id(reader)]:
                 _check_reader(stage, reader)
@@ -87,6 +97,48 @@ def _check_place(stage: Stage, bodies: Mapping[int, tuple[Expr, ...]]) -> None:
         f"{stage.name} cannot be computed at {axis.name} of {parent.name}: {problem}",
         at=attaching_step(stage),
         hint="compute it at a loop of a stage that reads it, or at root",
+    )
+
+
+def _check_stored(stage: Stage) -> None:
+    """The loop must enclose the one where it is computed, by loops that run one after the other."""
+    stored, at = stage.stored, stage.attach
+    assert stored is not None
+    assert stored.axis is not None
+    between: list[tuple[Stage, IterVar]] = []
+    while at.stage is not None and at.axis is not None:
+        around = at.stage.leaf_iter_vars
+        around = around[: [a is at.axis for a in around].index(True) + 1]
+        if at.stage is stored.stage and any(a is stored.axis for a in around):
+            k = [a is stored.axis for a in around].index(True)
+            between += [(at.stage, a) for a in around[k + 1 :]]
+            break
+        between += [(at.stage, a) for a in around]
+        at = at.stage.attach
+    else:
+        problem = "it is no loop around the one where the stage is computed"
+        raise stored_error(stage, problem, "store it further out")
+    for s, axis in between:
+        note = s.notes.get(axis)
+        if note is not None and (note.kind not in ("serial", "unrolled") or note.ranges):
+            problem = f"the iterations of {axis.name} of {s.name}, in between, are {note.said()}"
+            raise stored_error(stage, problem, "what they share is to be computed before them")
+    if stage.rounded:
+        axis = next(iter(stage.rounded))
+        problem = f"its axis {axis.name} is rounded up, past the end of what is kept"
+        raise stored_error(stage, problem, "store it where it is computed")
+
+
+def stored_error(stage: Stage, problem: str, hint: str) -> ScheduleError:
+    """Return the error for a stage that cannot be kept where its schedule says."""
+    stored = stage.stored
+    assert stored is not None
+    assert stored.stage is not None
+    assert stored.axis is not None
+    return ScheduleError(
+        f"{stage.name} cannot be stored at {stored.axis.name} of {stored.stage.name}: {problem}",
+        at=f"s[{stage.name}].store_at(s[{stored.stage.name}], {stored.axis.name})",
+        hint=hint,
     )
 
 

@@ -27,6 +27,14 @@ class Context:
         self._around: list[Iterating | Holding] = []
         """The loops and conditions, outermost first."""
 
+    def mark(self) -> int:
+        """Return a mark of this place in the loops and conditions around."""
+        return len(self._around)
+
+    def loops_since(self, mark: int) -> list[Iterating]:
+        """Return the loops entered since a mark that is still around, outermost first."""
+        return [x for x in self._around[mark:] if isinstance(x, Iterating)]
+
     def simplify(self, e: Expr) -> Expr:
         """Return an expression with the same value here."""
         return self.known.run(e)

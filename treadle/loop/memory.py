@@ -34,6 +34,8 @@ class Memory:
     """Where the part of a stage that its buffer holds begins."""
     computed: set[int] = field(default_factory=set)
     """The stages computed at a loop that are complete where statements are being made."""
+    kept: dict[int, int] = field(default_factory=dict)
+    """The stages that are stored further out than they are computed: where in the loops around."""
     parallel_loops: int = 0
     """How many loops run in parallel around where statements are being made."""
     names: dict[str, int] = field(default_factory=dict)

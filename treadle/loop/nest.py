@@ -13,8 +13,8 @@ from functools import partial
 
 from treadle.expr.conditions import all_of
 from treadle.expr.nodes import Expr, Var, int_value
-from treadle.expr.traversal import divisors
-from treadle.loop.attach import Attached
+from treadle.expr.traversal import divisors, uses
+from treadle.loop.attach import Attached, stored_error
 from treadle.loop.context import Context
 from treadle.loop.domains import ZERO, Nest, is_split_evenly, is_started, relax, trimmed
 from treadle.loop.memory import Memory
@@ -141,7 +141,23 @@ class NestBuilder:
         return tail(split, outer, whole, note, self.context, with_extent)
 
     def _attach(self, stage: Stage, k: int, nest: Nest) -> Stmt:
-        """Return what is inside leaf `k`: the stages computed there, then the loops further in."""
+        """Return what is inside leaf `k`: what is stored or computed there, then its loops."""
+        leaf = stage.leaf_iter_vars[k]
+        stored = self.attached.stored(stage, leaf) if nest.phase != "init" else []
+        if not stored:
+            return self._compute(stage, k, nest)
+        boxes = self.producers.boxes(stage, k, nest, self.threads)
+        made: list[Buffer] = []
+        for producer in stored:
+            made += self.memory.attached_buffers(producer, boxes[id(producer)], self.context.known)
+            self.memory.kept[id(producer)] = self.context.mark()
+        body = self._compute(stage, k, nest)
+        for producer in stored:
+            del self.memory.kept[id(producer)]
+        return _allocated(made, body)
+
+    def _compute(self, stage: Stage, k: int, nest: Nest) -> Stmt:
+        """Return the stages computed at leaf `k`, then the loops further in."""
         here = self.attached.at(stage, stage.leaf_iter_vars[k])
         if not here or nest.phase == "init":
             return self._enter(stage, k + 1, nest)
@@ -174,18 +190,39 @@ class NestBuilder:
         made: list[Buffer] = []
         for producer in here:
             box = boxes[id(producer)]
-            made += self.memory.attached_buffers(producer, box, self.context.known)
+            first: list[Expr] = []
+            if id(producer) in self.memory.kept:
+                first = self._first(producer, box)
+            else:
+                made += self.memory.attached_buffers(producer, box, self.context.known)
             past_end = [a.extent for a in self.producers.past_end[id(producer)]]
             # A read behind a test may divide by a size of 0: what is made for it must not.
             divided_by = [d for s in box.values() for d in divisors(s.start)]
             exists = self.context.are_positive([*past_end, *divided_by, *terms])
+            exists = all_of([*first, exists]) if first else exists
             parts.append(self.context.branch(exists, partial(self.nest, producer, box)))
             self.memory.computed.add(id(producer))
         body = seq(*parts, self._enter(stage, k + 1, nest))
         self.memory.computed.difference_update(id(producer) for producer in here)
-        for buffer in reversed(made):
-            body = Allocate(buffer, body)
-        return body
+        return _allocated(made, body)
+
+    def _first(self, producer: Stage, box: Box) -> list[Expr]:
+        """Return the conditions that no earlier iteration has computed a box that is kept.
+
+        Of the loops since where it is stored, those that the box does not depend on are at their
+        first iteration. Raises: ScheduleError where that one does not compute all that others read.
+        """
+        used = [s.start for s in box.values()] + [s.extent for s in box.values()]
+        inside = self.context.loops_since(self.memory.kept[id(producer)])
+        same = [x for x in inside if not any(uses(e, x.var) for e in used)]
+        for x in inside:
+            if any(uses(x.extent, y.var) for y in same):
+                problem = f"iterations of loops around {x.var.name} need other parts than the first"
+                raise stored_error(producer, problem, "store it where it is computed")
+        if axes := self.producers.past_end[id(producer)]:
+            problem = f"it is computed past the end of its axis {axes[0].name}"
+            raise stored_error(producer, problem, "store it where it is computed")
+        return [x.var < 1 for x in same]
 
     def _step(self, stage: Stage, k: int, nest: Nest, intrinsic: Intrinsic) -> Stmt:
         """Return one step of an intrinsic in place of the loops from leaf `k` on."""
@@ -220,3 +257,10 @@ class NestBuilder:
             for a in stage.root_iter_vars
             if a in values
         }
+
+
+def _allocated(buffers: Sequence[Buffer], body: Stmt) -> Stmt:
+    """Return a statement with the memory that it uses around it."""
+    for buffer in reversed(buffers):
+        body = Allocate(buffer, body)
+    return body

@@ -186,9 +186,11 @@ def _share_of_rows(
     if len(panel.ahead) != 1:
         return []
     [axis] = panel.ahead
-    rows = int_value(box[axis].extent) or 0
+    count_of, positions = int_value(panel.tensor.shape[0]) or 0, int_value(axis.extent) or 1
+    each = count_of // positions if count_of % positions == 0 else 1
+    rows = each * (int_value(box[axis].extent) or 0)
     elements = rows * prod(int_value(d) or 0 for d in panel.tensor.shape[1:])
-    at = (axis + panel.step,)
+    at = ((axis + panel.step) * each,)
     return _part_of_run(stage, panel.tensor, at, elements, tile, count, box, memory)
 
 

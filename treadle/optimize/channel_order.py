@@ -179,10 +179,13 @@ def take_per_group(w: np.ndarray, picked: np.ndarray) -> np.ndarray:
     return np.take_along_axis(split, index, 2).reshape(w.shape)
 
 
-def pack_panels(w: np.ndarray, width: int) -> np.ndarray:
-    """Return weights [k, n] as [ceil(n/width), k, width], zero padded."""
+def pack_panels(w: np.ndarray, width: int, multiple: int = 1) -> np.ndarray:
+    """Return weights [k, n] as [panels, k, width], zero padded.
+
+    There are ceil(n/width) panels, or so many that their number is a `multiple`.
+    """
     k, n = w.shape
-    missing = -n % width
+    missing = -n % (width * multiple)
     padded = np.pad(w, ((0, 0), (0, missing))) if missing else w
     return padded.reshape(k, -1, width).transpose(1, 0, 2)
 

@@ -46,7 +46,7 @@ from treadle.optimize.methods.phases import Phased
 from treadle.optimize.methods.product import ProductSite
 from treadle.optimize.methods.shared import Shared
 from treadle.optimize.methods.transposed import TransposedSite
-from treadle.optimize.tied_tables import look_up_in_panels
+from treadle.optimize.tied_tables import look_up_in_panels, looked_up
 from treadle.passes import decided
 from treadle.settings import get
 from treadle.target.base import Target
@@ -88,6 +88,7 @@ class _Layouts:
         self.shared.following = following(
             users, function.body, self._wants_blocks, can_carry_blocks
         )
+        self.shared.looked_up = looked_up(nodes)
         self._grant(nodes)
         for node in nodes:
             self._node(node)

@@ -11,7 +11,7 @@ little compared with a product with the whole table.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -47,11 +47,11 @@ def _tables(function: Function, packed: Mapping[Constant, Constant]) -> dict[Nod
     """Return the panels of tables that are in use for the product and only looked up besides."""
     nodes = list(g.topological([function.body]))
     present = set(nodes)
-    panels = {_matrix(matrix): made for matrix, made in packed.items() if made in present}
+    panels = {place_of(matrix): made for matrix, made in packed.items() if made in present}
     found: dict[Node, Constant] = {}
     for node in nodes:
-        if isinstance(node, Constant) and node.type.ndim == 2 and _matrix(node, flip=True):
-            made = panels.get(_matrix(node, flip=True))
+        if isinstance(node, Constant) and node.type.ndim == 2 and place_of(node, flip=True):
+            made = panels.get(place_of(node, flip=True))
             if made is not None:
                 found[node] = made
     for node in nodes:
@@ -65,7 +65,14 @@ def _is_look_up(node: Node) -> bool:
     return isinstance(node, Call) and node.op is gather and node.attrs == AxisAttrs(0)
 
 
-def _matrix(constant: Constant, *, flip: bool = False) -> tuple[object, ...] | None:
+def looked_up(nodes: Iterable[Node]) -> frozenset[object]:
+    """Return the places of the matrices [k, n] whose transpose is a table that rows are read of."""
+    tables = (n.args[0] for n in nodes if isinstance(n, Call) and _is_look_up(n))
+    places = (place_of(t, flip=True) for t in tables if isinstance(t, Constant))
+    return frozenset(place for place in places if place is not None)
+
+
+def place_of(constant: Constant, *, flip: bool = False) -> tuple[object, ...] | None:
     """Return where the elements of a matrix, or of its transpose, lie in memory."""
     if isinstance(constant, DeferredConstant):
         return None

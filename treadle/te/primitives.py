@@ -294,7 +294,18 @@ def _compute_at(stage: Stage, place: tuple[Stage, IterVar]) -> None:
         raise stage.error("an output is always computed at root")
     _leaf(parent, axis, "compute_at")
     _is_moved(stage, "compute_at")
-    stage.attach = Attach("at", parent, axis)
+    stage.attach, stage.stored = Attach("at", parent, axis), None
+
+
+def _store_at(stage: Stage, place: tuple[Stage, IterVar]) -> None:
+    parent, axis = place
+    if stage.attach.kind != "at":
+        raise stage.error(
+            "store_at: the stage is not computed at a loop",
+            "say compute_at first, a loop further in",
+        )
+    _leaf(parent, axis, "store_at")
+    stage.stored = Attach("at", parent, axis)
 
 
 def _compute_inline(stage: Stage) -> None:
@@ -303,11 +314,11 @@ def _compute_inline(stage: Stage) -> None:
         raise stage.error("an output cannot be inlined")
     if isinstance(stage.op, ComputeOp) and stage.op.reduce_axis:
         raise stage.error("a reduction cannot be inlined", "use compute_at")
-    stage.attach = INLINE
+    stage.attach, stage.stored = INLINE, None
 
 
 def _compute_root(stage: Stage) -> None:
-    stage.attach = ROOT
+    stage.attach, stage.stored = ROOT, None
 
 
 def _storage_align(stage: Stage, axis: IterVar, factor: int, offset: int) -> None:
@@ -363,13 +374,14 @@ def _leaf(stage: Stage, axis: IterVar, primitive: str) -> int:
 def _divided(stage: Stage, axis: IterVar, primitive: str) -> int:
     """Return the place of an axis about to be divided, which nothing else refers to yet."""
     place = _leaf(stage, axis, primitive)
-    inside = [s for s in stage.schedule.stages if s.attach.axis is axis]
-    if inside:
-        raise stage.error(
-            f"{primitive}: {inside[0].name} is computed at {axis.name}, which would be no loop "
-            "any more",
-            f"{primitive} it first, then compute {inside[0].name} at one of its parts",
-        )
+    for s in stage.schedule.stages:
+        for at, verb in ((s.attach, "compute"), (s.stored, "store")):
+            if at is not None and at.axis is axis:
+                raise stage.error(
+                    f"{primitive}: {s.name} is {verb}d at {axis.name}, which would be no loop any "
+                    "more",
+                    f"{primitive} it first, then {verb} {s.name} at one of its parts",
+                )
     note = stage.notes.get(axis)
     if note is not None:
         raise stage.error(
@@ -513,6 +525,7 @@ PRIMITIVES: dict[str, Primitive] = {
         Parameter("scale", WHOLE, 1),
     ),
     "compute_at": _primitive(_compute_at, Parameter("place", PLACE)),
+    "store_at": _primitive(_store_at, Parameter("place", PLACE)),
     "compute_inline": _primitive(_compute_inline),
     "compute_root": _primitive(_compute_root),
     "storage_align": _primitive(

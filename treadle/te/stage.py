@@ -10,7 +10,18 @@ from typing import TYPE_CHECKING, Any
 from treadle.errors import ScheduleError
 from treadle.expr.nodes import Expr, ExprLike, int_value
 from treadle.te.intrinsics import Intrinsic, find_intrinsic
-from treadle.te.loops import ROOT, AxisNote, Relation, Scope, Split, Tail, Trim, ceil_div, product
+from treadle.te.loops import (
+    ROOT,
+    Attach,
+    AxisNote,
+    Relation,
+    Scope,
+    Split,
+    Tail,
+    Trim,
+    ceil_div,
+    product,
+)
 from treadle.te.operations import ComputeOp, IterVar, Operation, Tensor
 
 if TYPE_CHECKING:
@@ -32,6 +43,7 @@ class Stage:
         self.relations: list[Relation] = []
         self.notes: dict[IterVar, AxisNote] = {}
         self.attach = ROOT
+        self.stored: Attach | None = None
         self.scope: Scope = ""
         self.peeled: dict[IterVar, tuple[Expr, Expr]] = {}
         self.rounded: set[IterVar] = set()
@@ -195,7 +207,7 @@ class Stage:
 
         A tensor that this stage does not read, but one that it reads is made of, is fetched whole
         rows at a time, by the same shares: those that are `step` further along `ahead`, the one
-        axis that counts rows of the tensor.
+        axis that counts rows of the tensor, or groups of as many.
 
         before: for n: for m: for k: C[m, n] += A[m, k] * B[n, k, 0]
         after:  for n: for m: for k: prefetch(B[n + step, 0, ...]); C[m, n] += A[m, k] * B[n, k, 0]
@@ -266,6 +278,19 @@ class Stage:
     def compute_at(self, parent: Stage, scope: IterVar) -> None:
         """Compute what `parent` needs inside its axis `scope`, afresh in each iteration."""
         self._do("compute_at", (parent, scope))
+
+    def store_at(self, parent: Stage, scope: IterVar) -> None:
+        """Keep what is computed at a loop for all iterations of the loops from `scope` inwards.
+
+        The stage is computed at a loop further in (`compute_at`). What an earlier iteration of the
+        loops in between has computed is not computed again: of those loops that do not change what
+        is needed, only the first iteration computes it, right before it is read; the others read
+        it. Halide's `store_at` (Ragan-Kelley et al., PLDI 2013).
+
+        before: for i: for k: A[k] = f(k); C[i] += A[k]
+        after:  for i: for k: if i == 0: A[k] = f(k); C[i] += A[k]
+        """
+        self._do("store_at", (parent, scope))
 
     def compute_inline(self) -> None:
         """Replace every read of this stage by its expression."""

@@ -8,7 +8,7 @@ import pytest
 
 from tests.ops.schedules.compiled import check, kernel_of
 from tests.targets import MACHINES
-from treadle.ops.lowered.matmul_strassen import BLOCKS, PRODUCTS, TRAILER
+from treadle.ops.lowered.matmul_strassen import PRODUCTS, TRAILER
 from treadle.ops.schedules.estimates import MatmulShape
 from treadle.optimize.methods.product_strassen import strassen_width
 from treadle.target.llvm import spill_count
@@ -18,7 +18,7 @@ def shapes(
     rows: int, steps: int, pairs: int, width: int, *, plain: bool = False
 ) -> tuple[tuple[int, ...], ...]:
     values = (PRODUCTS, -(-rows // 2), steps // 2 + TRAILER)
-    return values, (pairs, BLOCKS if plain else PRODUCTS, steps // 2, width)
+    return values, (2 * pairs, steps, width) if plain else (pairs, PRODUCTS, steps // 2, width)
 
 
 @pytest.mark.parametrize("machine", MACHINES)
@@ -31,7 +31,8 @@ def test_sums_stay_in_registers(rows: int, plain: bool, machine: str) -> None:
     operands = shapes(rows, 768, 2, width, plain=plain)
     asm = kernel_of(target, "dense_strassen", *operands, **how).asm()
     assert "prefetch" in asm or "prfm" in asm
-    assert spill_count(asm) == 0
+    # 16 registers do not hold the factor that one block of a sum has, too: each step reads it
+    assert spill_count(asm) <= (1 if plain else 0)
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 28, 31])
@@ -51,13 +52,16 @@ def test_a_run_makes_the_sums_of_one_product_at_a_time(machine: str) -> None:
     before, made = kernel.loop_text().split("strassen_weights", 1)
     assert "for p in range(7)" in before
     assert "[1, 1, 48, 32] = alloc(local)" in made.splitlines()[0]
+    stores = [line for line in made.splitlines() if line.lstrip().startswith("strassen_weights[")]
+    tiles = [line for line in made.splitlines() if "for k" in line]
+    assert len(stores) == 1 < len(tiles)  # the first tile makes them, all others read them
 
 
 @pytest.mark.parametrize("rows", [41, 48, 79])
 def test_parts_of_the_rows(rows: int) -> None:
     values, weights = shapes(-(-rows // 16) * 16, 48, 2, 32)
     check("dense_strassen", values, weights, m=rows, n=100, half=8)
-    plain = (weights[0], BLOCKS, *weights[2:])
+    plain = (2 * weights[0], 2 * weights[2], weights[3])
     check("dense_strassen", values, plain, m=rows, n=100, half=8, plain_weights=True)
 
 

@@ -18,7 +18,7 @@ from treadle.ops.numeric import INTEGERS, check_elements
 
 @dataclass(frozen=True, slots=True)
 class GatherPackedAttrs(Attrs):
-    """`n`: the rows of the table; the last panel may be padded beyond them."""
+    """`n`: the rows of the table; panels may be padded beyond them."""
 
     n: int
 
@@ -29,7 +29,7 @@ def _infer(attrs: GatherPackedAttrs, panels: Type, indices: Type) -> TensorType:
     if held.ndim != 3:
         raise TypeMismatch(f"{held} are not panels [n/nb, k, nb]")
     count, k, width = held.static_shape
-    if not (count - 1) * width < attrs.n <= count * width:
+    if not 0 < attrs.n <= count * width:
         raise TypeMismatch(f"{count} panels of {width} rows do not hold {attrs.n} rows")
     return held.with_shape((*at.shape, k))
 

@@ -69,8 +69,8 @@ class StrassenBlocksAttrs(Attrs):
 class DenseStrassenAttrs(Attrs):
     """`m`, `n`: the rows and columns of the result; what is padded beyond them is left out.
 
-    `half`: as of the sums of blocks. `plain_weights`: the weights are the blocks 11, 12, 21, 22 of
-    each pair of panels, [n/(2 nb), 4, k/2, nb], and a further stage makes their sums.
+    `half`: as of the sums of blocks. `plain_weights`: the weights are an even number of the panels
+    that a plain product reads, [n/nb, k, nb], and a further stage makes the sums of their blocks.
     """
 
     m: int
@@ -221,27 +221,29 @@ strassen_blocks: Operator[StrassenBlocksAttrs] = register(
 
 
 def _infer(attrs: DenseStrassenAttrs, a: Type, w: Type) -> TensorType:
-    x, pairs = tensor_type(a), tensor_type(w)
-    if x.ndim < 3 or pairs.ndim != 4:
+    x, held = tensor_type(a), tensor_type(w)
+    if x.ndim < 3 or held.ndim != (3 if attrs.plain_weights else 4):
+        layout = "[n/nb, k, nb]" if attrs.plain_weights else f"[n/(2 nb), {PRODUCTS}, k/2, nb]"
         raise TypeMismatch(
-            f"{x} and {pairs} are not values [..., 7, m/2, k/2 + {TRAILER}] and weights "
-            f"[n/(2 nb), {_held(attrs)}, k/2, nb]"
+            f"{x} and {held} are not values [..., 7, m/2, k/2 + {TRAILER}] and weights {layout}"
         )
-    if x.dtype != "float32" or pairs.dtype != "float32":
-        raise TypeMismatch(f"{x} and {pairs} must be float32")
-    (*batch, left, high, length), (count, right, steps, width) = x.static_shape, pairs.static_shape
-    if (left, right, length) != (PRODUCTS, _held(attrs), steps + TRAILER):
-        raise TypeMismatch(f"{x} and {pairs} are not sums of blocks that multiply")
+    if x.dtype != "float32" or held.dtype != "float32":
+        raise TypeMismatch(f"{x} and {held} must be float32")
+    *batch, left, high, length = x.static_shape
+    if attrs.plain_weights:
+        panels, k, width = held.static_shape
+        fits = panels % 2 == 0 and k % 2 == 0 and (left, length) == (PRODUCTS, k // 2 + TRAILER)
+        count = panels // 2
+    else:
+        count, right, steps, width = held.static_shape
+        fits = (left, right, length) == (PRODUCTS, PRODUCTS, steps + TRAILER)
+    if not fits:
+        raise TypeMismatch(f"{x} and {held} are not sums of blocks that multiply")
     if not (count - 1) * 2 * width < attrs.n <= count * 2 * width:
         raise TypeMismatch(f"{count} pairs of {width} columns do not hold {attrs.n} columns")
     if attrs.half < 1 or _sums(attrs.m, attrs.half) != high:
         raise TypeMismatch(f"sums of {high} rows are not those of a matrix of {attrs.m}")
     return x.with_shape((*batch, attrs.m, attrs.n))
-
-
-def _held(attrs: DenseStrassenAttrs) -> int:
-    """Return how many matrices the weights of a pair of panels are: blocks, or their sums."""
-    return BLOCKS if attrs.plain_weights else PRODUCTS
 
 
 def _weight_sums(w: te.Tensor) -> te.Tensor:
@@ -251,14 +253,22 @@ def _weight_sums(w: te.Tensor) -> te.Tensor:
     1, -1 or, where there is none, 0.
     """
     first, second, sign = zip(*map(_terms, RIGHT), strict=True)
+    panels, steps, width = (int_value(d) or 1 for d in w.shape)
+    half = steps // 2
 
     def sums(q: Expr, p: Expr, k: Expr, c: Expr) -> Expr:
-        one, other = (element_at([Const.of(b, "int32") for b in of], p) for of in (first, second))
-        factor = element_at([Const.of(float(f), w.dtype) for f in sign], p)
-        return te.fma(w[q, other, k, c], factor, w[q, one, k, c])
+        def block(of: Sequence[int]) -> Expr:
+            down, across = (
+                element_at([Const.of(at, "int32") for at in at_of], p)
+                for at_of in zip(*(divmod(b, 2) for b in of), strict=True)
+            )
+            return w[q * 2 + across, down * half + k, c]
 
-    pairs, _, steps, width = w.shape
-    return te.compute_one((pairs, PRODUCTS, steps, width), sums, name="strassen_weights")
+        factor = element_at([Const.of(float(f), w.dtype) for f in sign], p)
+        return te.fma(block(second), factor, block(first))
+
+    shape = (panels // 2, PRODUCTS, half, width)
+    return te.compute_one(shape, sums, name="strassen_weights")
 
 
 def _terms(signs: np.ndarray) -> tuple[int, int, int]:
@@ -271,11 +281,11 @@ def _terms(signs: np.ndarray) -> tuple[int, int, int]:
 def _compute(attrs: DenseStrassenAttrs, a: te.Tensor, w: te.Tensor) -> list[te.Tensor]:
     """Stages: the sums of plain weights; the products of a pair of panels, and the result."""
     *batch, _, high, _ = a.shape
-    pairs, _, steps, width = w.shape
     half = attrs.half
-    k = te.reduce_axis((0, steps), "k")
     made_here = [_weight_sums(w)] if attrs.plain_weights else []
     right = made_here[0] if made_here else w
+    pairs, _, steps, width = right.shape
+    k = te.reduce_axis((0, steps), "k")
 
     def products(p: Expr, *i: Expr) -> Expr:
         *b, r, q, c = i
@@ -302,13 +312,16 @@ def _compute(attrs: DenseStrassenAttrs, a: te.Tensor, w: te.Tensor) -> list[te.T
 
 def _reference(attrs: DenseStrassenAttrs, a: np.ndarray, w: np.ndarray) -> np.ndarray:
     """Any weights mean something: not all are sums of blocks."""
-    *batch, _, high, _ = a.shape
-    pairs, _, steps, width = w.shape
+    *batch, _, high, length = a.shape
+    steps, width = length - TRAILER, w.shape[-1]
     values = in_float64(a)
     left, units = values[..., :steps], np.moveaxis(values[..., :2, :, steps], -2, -1)
     right = in_float64(w)
     if attrs.plain_weights:  # rounded once
-        right = in_float64(np.einsum("pb,qbkc->qpkc", RIGHT, right).astype(w.dtype))
+        across = right.reshape(-1, 2, 2, steps, width)
+        blocks = np.swapaxes(across, 1, 2).reshape(-1, BLOCKS, steps, width)
+        right = in_float64(np.einsum("pb,qbkc->qpkc", RIGHT, blocks).astype(w.dtype))
+    pairs = len(right)
     seven = np.einsum("...prk,qpkc->p...rqc", left, right, optimize=True)
     parts = (*batch, high // attrs.half, attrs.half)
     four = np.tensordot(OUT, seven, 1).reshape(2, 2, *parts, pairs, width)
@@ -321,9 +334,8 @@ def _reference(attrs: DenseStrassenAttrs, a: np.ndarray, w: np.ndarray) -> np.nd
 
 def _flops(attrs: DenseStrassenAttrs, a: Type, w: Type) -> Dim:
     """The operations of the product this stands for: a rate compares with other ways."""
-    *batch, _, _, _ = tensor_type(a).shape
-    steps = tensor_type(w).static_shape[2]
-    return 2 * product_of(batch) * attrs.m * attrs.n * 2 * steps
+    *batch, _, _, length = tensor_type(a).static_shape
+    return 2 * product_of(batch) * attrs.m * attrs.n * 2 * (length - TRAILER)
 
 
 dense_strassen: Operator[DenseStrassenAttrs] = register(
@@ -345,10 +357,10 @@ dense_strassen: Operator[DenseStrassenAttrs] = register(
             product_example(((1, 7, 20, 48), (2, 7, 32, 32)), {"m": 40, "n": 128, "half": 20}),
             product_example(((7, 12, 32), (2, 7, 16, 16)), {"m": 19, "n": 50, "half": 4}),
             product_example(
-                ((7, 3, 20), (2, 4, 4, 8)), {"m": 5, "n": 27, "half": 3, "plain_weights": True}
+                ((7, 3, 20), (4, 8, 8)), {"m": 5, "n": 27, "half": 3, "plain_weights": True}
             ),
             product_example(
-                ((2, 7, 12, 48), (2, 4, 32, 16)),
+                ((2, 7, 12, 48), (4, 64, 16)),
                 {"m": 19, "n": 50, "half": 4, "plain_weights": True},
             ),
         ),

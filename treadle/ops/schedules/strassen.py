@@ -5,8 +5,9 @@ parallel over rows: sums of blocks of the values
 parallel over pairs of panels: per product, per tile of rows: sums in registers over half of k;
                                then four results at a time of the seven products, the tail
 
-Where a run makes the sums of the weights, it does so for one product of a pair at a time, right
-before it, into a cache; the blocks of the next pair are fetched meanwhile.
+Where a run makes the sums of the weights, the first tile of rows of a product makes those that it
+takes, a step of the reduction at a time while it multiplies, and all other tiles read them from a
+cache; the blocks of the next pair are fetched meanwhile.
 """
 
 from __future__ import annotations
@@ -129,13 +130,15 @@ def _multiply(
 
 
 def _weight_sums(s: Schedule, sums: Stage, products: Stage, target: Target) -> None:
-    """Make the sums of plain weights that a product takes, right before it."""
+    """Make the sums of plain weights that a product takes in its first tile of rows."""
     made = s[compute_of(sums).input_tensors[1]]
     *_, column = axes_of(made)
     register, lane = by_register(made, column, target)
     made.unroll(register)
     made.vectorize(lane)
-    made.compute_at(products, axes_of(products)[0])
+    (k,) = compute_of(sums).reduce_axis
+    made.compute_at(sums, k)
+    made.store_at(products, axes_of(products)[0])
 
 
 def _fetch(

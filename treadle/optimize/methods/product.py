@@ -16,6 +16,7 @@ from treadle.optimize.blocked import Values
 from treadle.optimize.channel_order import pack_panels, packed_constant
 from treadle.optimize.methods.method import Site
 from treadle.optimize.methods.shared import Shared
+from treadle.optimize.tied_tables import place_of
 from treadle.target.base import Target
 
 
@@ -73,14 +74,25 @@ class ProductSite(Site):
         """Return the first factor in the new graph."""
         return self.values.as_plain(self.node.args[0])
 
-    def panels(self, width: int) -> Constant:
-        """Return the weights in panels of `width` columns, once for all products of them."""
+    def panels(self, width: int, multiple: int = 1) -> Constant:
+        """Return the weights in panels of `width` columns, once for all products of them.
+
+        The number of panels is a `multiple`.
+        """
         weights = self.weights
+        columns = weights.type.static_shape[1]
+        count = multiple * -(-columns // (width * multiple))
         made = self.shared.once(
-            (weights, width), lambda: packed_constant(pack_panels(weights.value, width), weights)
+            (weights, width, count),
+            lambda: packed_constant(pack_panels(weights.value, width, multiple), weights),
         )
         self.shared.panels.setdefault(weights, made)
         return made
+
+    @property
+    def is_looked_up(self) -> bool:
+        """True where rows of the transposed weights are looked up, too, which panels allow."""
+        return place_of(self.weights) in self.shared.looked_up
 
 
 def as_type(x: Node, dtype: str, origin: str) -> Node:

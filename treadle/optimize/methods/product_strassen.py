@@ -20,12 +20,12 @@ from treadle.cost.memory import filled_bytes, filled_stack_bytes
 from treadle.cost.registers import Tile, tile_set_cycles
 from treadle.cost.strassen import (
     combine_cycles,
+    first_tile_cycles,
     handed_on_cycles,
     level_of_products,
     most_rows_of_half,
     sum_cycles,
     sums_kernel_cycles,
-    weight_sum_cycles,
     written_cycles,
 )
 from treadle.graph.nodes import Constant, Node
@@ -42,7 +42,7 @@ from treadle.ops.lowered.matmul_strassen import (
 from treadle.ops.matmul import matmul
 from treadle.ops.schedules.estimates import MatmulShape, reading_cycles
 from treadle.ops.schedules.tiles import best_panel, best_rows
-from treadle.optimize.channel_order import packed_constant
+from treadle.optimize.channel_order import pack_panels, packed_constant
 from treadle.optimize.methods.method import Method
 from treadle.optimize.methods.product import (
     ProductSite,
@@ -51,8 +51,8 @@ from treadle.optimize.methods.product import (
 from treadle.optimize.methods.product_panels import why_not_packed
 from treadle.optimize.methods.strassen_weights import (
     column_units,
+    divided,
     objection,
-    pack_blocks,
     pack_strassen,
 )
 from treadle.settings import get
@@ -134,9 +134,9 @@ def strassen_cycles(
     reading = reading_cycles(shape, target)
     level = level_of_products(_held_bytes(shape, half, wide, target), target)
     if at_runtime:
-        block = shape.steps / 2 * halves
-        read = np.count_nonzero(RIGHT) * block
-        products += parts * weight_sum_cycles(read, PRODUCTS * block, target, level=level)
+        read = int(np.count_nonzero(RIGHT)) / PRODUCTS
+        more = first_tile_cycles(tile, read, target, level=level)
+        products += parts * PRODUCTS * shape.steps / 2 * pairs * more
     else:
         reading *= PRODUCTS / BLOCKS
     products *= unevenness(parts * pairs, target)
@@ -177,7 +177,21 @@ def _name(at_runtime: bool) -> str:
 def _growth(site: ProductSite) -> int:
     if site.shared.has(_key(site, at_runtime=False)):
         return 0
-    return extra_bytes(site.shape.steps, site.shape.columns)
+    table = site.weights.type.nbytes if site.is_looked_up else 0
+    return table + extra_bytes(site.shape.steps, site.shape.columns)
+
+
+def _growth_at_runtime(site: ProductSite) -> int:
+    """Return the bytes of a table whose rows are looked up, where panels do not hold them."""
+    if not site.is_looked_up or _units(site) is None:
+        return 0
+    return 0 if site.shared.has(_key(site, at_runtime=True)) else site.weights.type.nbytes
+
+
+def _units(site: ProductSite) -> np.ndarray | None:
+    """Return by what columns of weights are divided; looked for once per matrix."""
+    key = ("units", site.weights)
+    return site.shared.once(key, lambda: column_units(site.weights.value))
 
 
 def _objects(site: ProductSite) -> str | None:
@@ -201,13 +215,15 @@ def _build(site: ProductSite, *, at_runtime: bool) -> Node:
 
 def _packed(site: ProductSite, *, at_runtime: bool) -> tuple[Constant, Constant | None]:
     """Return the panels of weights, and by what results are multiplied."""
-    shape, weights = site.shape, site.weights
+    weights, units = site.weights, _units(site)
+    width = strassen_width(site.shape, site.target)
+    site.shared.grow(site.node, (_growth_at_runtime if at_runtime else _growth)(site))
+    factors = None if units is None else Constant.of(units)
     if not at_runtime:
-        site.shared.grow(site.node, _growth(site))
-    factors = column_units(weights.value)
-    pack = pack_blocks if at_runtime else pack_strassen
-    packed = pack(weights.value, strassen_width(shape, site.target), factors)
-    return packed_constant(packed, weights), None if factors is None else Constant.of(factors)
+        return packed_constant(pack_strassen(weights.value, width, units), weights), factors
+    if units is None:
+        return site.panels(width, multiple=2), None
+    return packed_constant(pack_panels(divided(weights.value, units), width, 2), weights), factors
 
 
 def _method(*, at_runtime: bool) -> Method[ProductSite]:
@@ -218,7 +234,7 @@ def _method(*, at_runtime: bool) -> Method[ProductSite]:
         partial(_estimate, at_runtime=at_runtime),
         partial(_build, at_runtime=at_runtime),
         worthwhile=lambda site: _WORTHWHILE,
-        growth=(lambda site: 0) if at_runtime else _growth,
+        growth=_growth_at_runtime if at_runtime else _growth,
         objects=_objects,
         knobs=("panel width",),
         layout="weights in panels",

@@ -17,7 +17,8 @@ class Shared:
     """What methods have made so far that several calls may use.
 
     `readers` counts the products that read a value, `users` are all that do. `panels` are packed
-    matrices by what they are made of. `granted` says by how many bytes the weights of a call may
+    matrices by what they are made of, `looked_up` the places of those whose columns are looked up,
+    too. `granted` says by how many bytes the weights of a call may
     grow, `spare_bytes` what is left for calls that only come into being. `following` says what
     moves between layouts after a node, by the layout of its result.
     """
@@ -26,6 +27,7 @@ class Shared:
         self.readers: Counter[Node] = Counter()
         self.users: Mapping[Node, Sequence[Node]] = {}
         self.panels: dict[Constant, Constant] = {}
+        self.looked_up: frozenset[object] = frozenset()
         self.granted: Mapping[Call, int] = {}
         self.spare_bytes = 0
         self.following: Mapping[Node, Following] = {}

@@ -27,28 +27,18 @@ def pack_strassen(w: np.ndarray, width: int, units: np.ndarray | None = None) ->
     return made
 
 
-def pack_blocks(w: np.ndarray, width: int, units: np.ndarray | None = None) -> np.ndarray:
-    """Return the four blocks of weights [k, n], k even, [ceil(n / (2 width)), 4, k / 2, width].
-
-    `units` as of `pack_strassen`.
-    """
-    k, n = w.shape
-    made = np.empty((-(-n // (2 * width)), BLOCKS, k // 2, width), w.dtype)
-    for target, four in zip(made, _blocks(w, width, units), strict=True):
-        target.reshape(BLOCKS, -1)[...] = four
-    return made
+def divided(w: np.ndarray, units: np.ndarray) -> np.ndarray:
+    """Return weights [k, n], float32, with columns divided by powers of two; zeros stay zeros."""
+    return w * np.divide(1.0, units, where=units > 0, out=np.zeros_like(units))
 
 
 def _blocks(w: np.ndarray, width: int, units: np.ndarray | None) -> Iterator[np.ndarray]:
     """Yield the blocks 11, 12, 21, 22 of each pair of panels, float64[4, k / 2 * width]."""
     k, n = w.shape
-    factors = (
-        np.ones(n) if units is None else np.divide(1.0, units, where=units > 0, out=np.zeros(n))
-    )
     for start in range(0, n, 2 * width):
         part = slice(start, start + 2 * width)
-        columns = w[:, part].astype(np.float64) * factors[part]
-        whole = np.pad(columns, ((0, 0), (0, 2 * width - columns.shape[1])))
+        columns = w[:, part] if units is None else divided(w[:, part], units[part])
+        whole = np.pad(columns.astype(np.float64), ((0, 0), (0, 2 * width - columns.shape[1])))
         yield whole.reshape(2, k // 2, 2, width).transpose(0, 2, 1, 3).reshape(BLOCKS, -1)
 
 
