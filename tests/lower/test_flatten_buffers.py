@@ -6,7 +6,9 @@ from __future__ import annotations
 import numpy as np
 
 from tests import loop_eval
-from treadle.expr.nodes import Const, Var, load
+from treadle.expr.nodes import Const, Var, int_value, load
+from treadle.expr.simplify import simplify
+from treadle.expr.traversal import substitute
 from treadle.loop.nodes import Allocate, Buffer, For, PrimFunc, Stmt, Store, seq, shape_of, verify
 from treadle.lower.flatten_buffers import flatten_buffers
 
@@ -60,3 +62,15 @@ def test_strides() -> None:
     loop_eval.run(flat, [data, out])
     wanted = [data[i * 10 + j * 2] for i in range(3) for j in range(4)]
     np.testing.assert_array_equal(out, wanted)
+
+
+def test_rows_apart_of_no_elements_take_no_memory() -> None:
+    """A negative size would let the buffer behind it begin too early."""
+    held = Buffer("A", "float32", (N, N), "workspace", (Const.of(6) * N, Const.of(6)))
+    zero = Const.of(0)
+    body = Allocate(held, Store(held, (zero, zero), Const.of(1.0, "float32")))
+    made = flatten_buffers(PrimFunc("f", (), (N,), body)).body
+    assert isinstance(made, Allocate)
+    (size,) = made.buffer.shape
+    found = [simplify(substitute(size, {N: Const.of(n)}), {}) for n in (0, 1, 2)]
+    assert [int_value(n) for n in found] == [0, 1, 19]

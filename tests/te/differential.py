@@ -51,8 +51,8 @@ class Outcome:
 class Steps(_Steps):
     """Random steps of every primitive; a step that is refused is left out and counted."""
 
-    def __init__(self, schedule: Schedule, chance: random.Random) -> None:
-        super().__init__(schedule, chance)
+    def __init__(self, schedule: Schedule, chance: random.Random, keeping: random.Random) -> None:
+        super().__init__(schedule, chance, keeping)
         self.refused: Counter[str] = Counter()
 
     def run(self) -> None:
@@ -125,7 +125,7 @@ class Steps(_Steps):
 def random_steps(program: Program, seed: int) -> tuple[Schedule, Counter[str]]:
     """Return a schedule of random steps, and the steps that were refused."""
     schedule = create_schedule([t.op for t in program.outputs])
-    steps = Steps(schedule, random.Random(seed))
+    steps = Steps(schedule, random.Random(seed), random.Random(~seed))
     steps.run()
     return schedule, steps.refused
 

@@ -15,7 +15,7 @@ from tests.te.differential import check_program, main, random_steps
 from tests.te.programs import make_program
 
 PER_TEST = 50
-FOUND = [19, 43, 51, 660, 1578, 1627, 1860, 1869, 2863, 5490, 243830, 245294, 4000402]
+FOUND = [19, 43, 51, 89, 660, 751, 1578, 1627, 1860, 1869, 2863, 5490, 243830, 245294, 4000402]
 """Programs that once read outside of a tensor, divided by zero, were wrong, or never ended."""
 
 
@@ -45,8 +45,8 @@ def test_every_primitive_is_drawn() -> None:
             said.update(["nparts"] if step.primitive == "split" and step.args[1] is None else [])
     wanted = {
         "split", "fuse", "reorder", "vectorize", "unroll", "parallel", "pragma", "prefetch",
-        "prefetch_panel", "peel", "round_up", "compute_at", "compute_inline", "cache_read",
-        "cache_write", "rfactor", "set_scope", "storage_align", "shorten", "guard", "nparts",
+        "prefetch_panel", "peel", "round_up", "compute_at", "store_at", "compute_inline",
+        "cache_read", "cache_write", "rfactor", "set_scope", "storage_align", "shorten", "guard", "nparts",
     }  # fmt: skip
     assert wanted <= set(said), wanted - set(said)
 

@@ -19,6 +19,14 @@ from treadle.te.schedule import Schedule
 from treadle.te.stage import Stage
 
 
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Where a stage is stored, a mark in the loops around, and the part of it that is."""
+
+    mark: int
+    box: Box
+
+
 @dataclass(slots=True)
 class Memory:
     """Where the results of stages lie, and the names that are taken."""
@@ -34,8 +42,8 @@ class Memory:
     """Where the part of a stage that its buffer holds begins."""
     computed: set[int] = field(default_factory=set)
     """The stages computed at a loop that are complete where statements are being made."""
-    kept: dict[int, int] = field(default_factory=dict)
-    """The stages that are stored further out than they are computed: where in the loops around."""
+    kept: dict[int, Kept] = field(default_factory=dict)
+    """The stages that are stored further out than they are computed, by their ids."""
     parallel_loops: int = 0
     """How many loops run in parallel around where statements are being made."""
     names: dict[str, int] = field(default_factory=dict)

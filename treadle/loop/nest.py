@@ -17,12 +17,12 @@ from treadle.expr.traversal import divisors, uses
 from treadle.loop.attach import Attached, stored_error
 from treadle.loop.context import Context
 from treadle.loop.domains import ZERO, Nest, is_split_evenly, is_started, relax, trimmed
-from treadle.loop.memory import Memory
+from treadle.loop.memory import Kept, Memory
 from treadle.loop.nodes import Allocate, Buffer, For, Stmt, seq
 from treadle.loop.prefetch import matters, prefetches
 from treadle.loop.producers import Producers
 from treadle.loop.regions import Box
-from treadle.loop.required import check_kind
+from treadle.loop.required import check_kind, intersection
 from treadle.loop.stores import Stores
 from treadle.loop.tails import tail
 from treadle.loop.tensorize import intrinsic_at, step_points, tensorize_error
@@ -150,7 +150,7 @@ class NestBuilder:
         made: list[Buffer] = []
         for producer in stored:
             made += self.memory.attached_buffers(producer, boxes[id(producer)], self.context.known)
-            self.memory.kept[id(producer)] = self.context.mark()
+            self.memory.kept[id(producer)] = Kept(self.context.mark(), boxes[id(producer)])
         body = self._compute(stage, k, nest)
         for producer in stored:
             del self.memory.kept[id(producer)]
@@ -192,6 +192,7 @@ class NestBuilder:
             box = boxes[id(producer)]
             first: list[Expr] = []
             if id(producer) in self.memory.kept:
+                box = self._part(producer, box)
                 first = self._first(producer, box)
             else:
                 made += self.memory.attached_buffers(producer, box, self.context.known)
@@ -206,6 +207,11 @@ class NestBuilder:
         self.memory.computed.difference_update(id(producer) for producer in here)
         return _allocated(made, body)
 
+    def _part(self, producer: Stage, box: Box) -> Box:
+        """Return the part of a box that is kept: all that anything reads."""
+        kept, known = self.memory.kept[id(producer)].box, self.context.known
+        return {a: intersection(span, kept[a], known) for a, span in box.items()}
+
     def _first(self, producer: Stage, box: Box) -> list[Expr]:
         """Return the conditions that no earlier iteration has computed a box that is kept.
 
@@ -213,7 +219,7 @@ class NestBuilder:
         first iteration. Raises: ScheduleError where that one does not compute all that others read.
         """
         used = [s.start for s in box.values()] + [s.extent for s in box.values()]
-        inside = self.context.loops_since(self.memory.kept[id(producer)])
+        inside = self.context.loops_since(self.memory.kept[id(producer)].mark)
         same = [x for x in inside if not any(uses(e, x.var) for e in used)]
         for x in inside:
             if any(uses(x.extent, y.var) for y in same):

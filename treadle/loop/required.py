@@ -96,6 +96,15 @@ def clamped(span: Span, extent: Expr, known: Simplifier) -> Span:
     return Span(start, bounded(known.run(end - start), span.extent, known))
 
 
+def intersection(span: Span, whole: Span, known: Simplifier) -> Span:
+    """Return the part of a span that lies in another one."""
+    start = greatest(span.start, whole.start, known)
+    end = least(span.start + span.extent, whole.start + whole.extent, known)
+    if start is span.start and known.run(end - start) is known.run(span.extent):
+        return span
+    return Span(start, bounded(known.run(end - start), whole.extent, known))
+
+
 def _within(e: Expr, extent: Expr, known: Simplifier) -> Expr:
     """Return `e`, limited to [0, extent]."""
     if known.prove(e >= 0) is not True:

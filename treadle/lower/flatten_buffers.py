@@ -63,13 +63,13 @@ def _flat(buffer: Buffer, flat: dict[int, Buffer]) -> Buffer:
 
 
 def _span(buffer: Buffer) -> Expr:
-    """The number of elements from the first to the last, both included."""
+    """The number of elements from the first to the last, both included; 0 where there are none."""
     if buffer.strides is None:
         return _fold(_product(buffer.shape))
     total: Expr = Const.of(1)
     for extent, stride in zip(buffer.shape, buffer.strides, strict=True):
         total = _fold(total + (extent - 1) * stride)
-    return total
+    return total if isinstance(total, Const) else _fold(ex.maximum(total, 0))
 
 
 def _product(dims: tuple[Expr, ...]) -> Expr:

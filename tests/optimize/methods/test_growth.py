@@ -50,9 +50,9 @@ def made_of(*calls: Call, choices: Choices = NO_CHOICES) -> list[Call]:
 
 
 def rows_by_strassen(*calls: Call, choices: Choices = NO_CHOICES) -> list[int]:
-    """Return the rows of the products that Strassen's algorithm computes."""
+    """Return the rows of the products that Strassen's algorithm computes with larger weights."""
     found = [n.attrs for n in made_of(*calls, choices=choices)]
-    return sorted(a.m for a in found if isinstance(a, DenseStrassenAttrs))
+    return sorted(a.m for a in found if isinstance(a, DenseStrassenAttrs) and not a.plain_weights)
 
 
 def filtering(call: Call) -> list[WinogradAttrs]:
