@@ -46,7 +46,8 @@ def test_every_primitive_is_drawn() -> None:
     wanted = {
         "split", "fuse", "reorder", "vectorize", "unroll", "parallel", "pragma", "prefetch",
         "prefetch_panel", "peel", "round_up", "compute_at", "store_at", "compute_inline",
-        "cache_read", "cache_write", "rfactor", "set_scope", "storage_align", "shorten", "guard", "nparts",
+        "cache_read", "cache_write", "rfactor", "set_scope", "storage_align", "shorten", "guard",
+        "nparts",
     }  # fmt: skip
     assert wanted <= set(said), wanted - set(said)
 

@@ -29,7 +29,8 @@ def pack_strassen(w: np.ndarray, width: int, units: np.ndarray | None = None) ->
 
 def divided(w: np.ndarray, units: np.ndarray) -> np.ndarray:
     """Return weights [k, n], float32, with columns divided by powers of two; zeros stay zeros."""
-    return w * np.divide(1.0, units, where=units > 0, out=np.zeros_like(units))
+    made: np.ndarray = w * np.divide(1.0, units, where=units > 0, out=np.zeros_like(units))
+    return made
 
 
 def _blocks(w: np.ndarray, width: int, units: np.ndarray | None) -> Iterator[np.ndarray]:
