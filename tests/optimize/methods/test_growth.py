@@ -23,7 +23,7 @@ from treadle.settings import use
 
 pytestmark = pytest.mark.tiny
 
-SIZE = 1024
+SIZE = 1536
 ADDED = extra_bytes(SIZE, SIZE)
 """Bytes that Strassen's algorithm adds to one matrix of weights."""
 
@@ -62,7 +62,7 @@ def filtering(call: Call) -> list[WinogradAttrs]:
 
 def test_weights_grow_up_to_a_share_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(growth, "FREE_GROWTH_BYTES", 0)
-    calls = [product(rows) for rows in (256, 257, 258, 259)]
+    calls = [product(rows) for rows in (64, 65, 66, 67)]
     for share, count in ((0.1, 0), (0.2, 1), (0.4, 2), (0.8, 4)):
         with use(weight_growth=share):
             assert len(rows_by_strassen(*calls)) == count
@@ -70,9 +70,9 @@ def test_weights_grow_up_to_a_share_of_the_model(monkeypatch: pytest.MonkeyPatch
 
 def test_any_model_may_grow_by_a_little(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(growth, "FREE_GROWTH_BYTES", ADDED)
-    assert rows_by_strassen(product(256)) == [256]
+    assert rows_by_strassen(product(64)) == [64]
     with use(weight_growth=0):
-        assert rows_by_strassen(product(256)) == []
+        assert rows_by_strassen(product(64)) == []
 
 
 def test_zeros_in_blocks_come_off_what_weights_may_grow_by(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,7 +85,7 @@ def test_zeros_in_blocks_come_off_what_weights_may_grow_by(monkeypatch: pytest.M
         image = conv(var("y", 1, SIZE, 20, 20), Constant.of(w))
         share = 1.1 * ADDED / (held + w.nbytes)
         with use(weight_growth=share):
-            assert len(rows_by_strassen(product(256), image)) == count
+            assert len(rows_by_strassen(product(64), image)) == count
 
 
 def test_code_comes_off_only_beyond_half_the_share(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,13 +95,13 @@ def test_code_comes_off_only_beyond_half_the_share(monkeypatch: pytest.MonkeyPat
     for code, count in ((ADDED // 2, 1), (ADDED, 0)):
         monkeypatch.setattr(growth, "KERNEL_BYTES", code)
         with use(weight_growth=share):
-            assert len(rows_by_strassen(product(256))) == count
+            assert len(rows_by_strassen(product(64))) == count
 
 
 def test_what_a_byte_saves_most_for_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(growth, "FREE_GROWTH_BYTES", ADDED)
-    few, many = product(192), product(320)
-    assert rows_by_strassen(few, many) == rows_by_strassen(many, few) == [320]
+    few, many = product(60), product(70)
+    assert rows_by_strassen(few, many) == rows_by_strassen(many, few) == [70]
 
 
 def test_weights_that_each_run_transforms_add_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,7 +124,7 @@ def test_smaller_tiles_take_what_is_left(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_who_names_a_method_accepts_its_weights(monkeypatch: pytest.MonkeyPatch) -> None:
-    call = product(256)
+    call = product(64)
     choices = Choices(recorded={call_text(call): "strassen"})
     with use(weight_growth=0):
-        assert rows_by_strassen(call, choices=choices) == [256]
+        assert rows_by_strassen(call, choices=choices) == [64]

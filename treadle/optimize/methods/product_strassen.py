@@ -58,9 +58,9 @@ from treadle.optimize.methods.strassen_weights import (
 from treadle.settings import get
 from treadle.target.base import Target
 
-_WORTHWHILE = 0.95
-"""The share of another method's cycles it may take: more must be gained for a larger rounding
-error and larger weights."""
+_WORTHWHILE, _WORTHWHILE_AT_RUNTIME = 0.95, 0.97
+"""The share of another method's cycles it may take: some must be gained for a larger rounding
+error, and more for larger weights."""
 
 
 def _applies(site: ProductSite) -> str | None:
@@ -142,7 +142,8 @@ def strassen_cycles(
     products *= unevenness(parts * pairs, target)
     vectors = parts * half * shape.steps / 2 / lanes  # of a block
     size = BLOCKS * target.vector_bytes * vectors  # of all blocks, which are the values
-    sums = sum_cycles((BLOCKS + PRODUCTS) * vectors, target) + sums_kernel_cycles(size, target)
+    sums = sum_cycles((BLOCKS + PRODUCTS) * vectors, target, in_memory=True)
+    sums += sums_kernel_cycles(size, target)
     sums += handed_on_cycles(size, PRODUCTS / BLOCKS * size, target)
     results = shape.matrices * shape.rows * ceil(shape.columns / lanes)
     made = PRODUCTS / BLOCKS * results
@@ -233,7 +234,7 @@ def _method(*, at_runtime: bool) -> Method[ProductSite]:
         _applies_at_runtime if at_runtime else _applies,
         partial(_estimate, at_runtime=at_runtime),
         partial(_build, at_runtime=at_runtime),
-        worthwhile=lambda site: _WORTHWHILE,
+        worthwhile=lambda site: _WORTHWHILE_AT_RUNTIME if at_runtime else _WORTHWHILE,
         growth=_growth_at_runtime if at_runtime else _growth,
         objects=_objects,
         knobs=("panel width",),
