@@ -10,8 +10,10 @@ what it takes to make them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from math import ceil
+from typing import TypeVar
 
 import numpy as np
 
@@ -28,7 +30,7 @@ from treadle.cost.strassen import (
     sums_kernel_cycles,
     written_cycles,
 )
-from treadle.graph.nodes import Constant, Node
+from treadle.graph.nodes import Constant, DeferredConstant, Node
 from treadle.limits import TILE_VECTORS
 from treadle.ops import elementwise as ew
 from treadle.ops.lowered.matmul_strassen import (
@@ -55,8 +57,11 @@ from treadle.optimize.methods.strassen_weights import (
     objection,
     pack_strassen,
 )
+from treadle.runtime.pages import release_pages
 from treadle.settings import get
 from treadle.target.base import Target
+
+T = TypeVar("T")
 
 _WORTHWHILE, _WORTHWHILE_AT_RUNTIME = 0.95, 0.97
 """The share of another method's cycles it may take: some must be gained for a larger rounding
@@ -191,14 +196,22 @@ def _growth_at_runtime(site: ProductSite) -> int:
 
 def _units(site: ProductSite) -> np.ndarray | None:
     """Return by what columns of weights are divided; looked for once per matrix."""
-    key = ("units", site.weights)
-    return site.shared.once(key, lambda: column_units(site.weights.value))
+    return site.shared.once(("units", site.weights), lambda: _looked_at(site.weights, column_units))
+
+
+def _looked_at(weights: Constant, look: Callable[[np.ndarray], T]) -> T:
+    """Return what is found in weights, which need not be in memory until they are packed."""
+    found = look(weights.value)
+    if not isinstance(weights, DeferredConstant):
+        release_pages(weights.value)
+    return found
 
 
 def _objects(site: ProductSite) -> str | None:
     """Say why weights stay as they are although that is slower; looked for once per matrix."""
-    key = ("objection", site.weights)
-    return site.shared.once(key, lambda: objection(site.weights.value))
+    return site.shared.once(
+        ("objection", site.weights), lambda: _looked_at(site.weights, objection)
+    )
 
 
 def _build(site: ProductSite, *, at_runtime: bool) -> Node:
