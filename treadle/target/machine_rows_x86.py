@@ -45,7 +45,7 @@ _ZEN4 = replace(
     fma_bits=256,
     load_bits=256,
     stores_per_cycle=1,
-    caches=(Cache(32 * K, 64.0), Cache(1 * M, 22.0), Cache(32 * M, 16.0, 8)),
+    caches=(Cache(32 * K, 64.0), Cache(1 * M, 22.0), Cache(32 * M, 11.4, 8)),
 )
 
 _ZEN3 = replace(
@@ -247,7 +247,7 @@ X86 = (
         Sources(
             f"{_AMD} the Zen4 Microarchitecture (57647): vectors of 512 bits take a unit twice",
             f"{_AMD} the Zen4 Microarchitecture (57647)",
-            _AS_ZEN5,
+            "level 3: measured on two cores of a server; the rest estimated: as measured on Zen 5",
         ),
     ),
     Family(
