@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import mmap
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -68,3 +69,20 @@ def test_what_is_copied_from_a_file_leaves_memory(tmp_path: Path) -> None:
     np.testing.assert_array_equal(in_place(given), values)
     assert resident_bytes(str(file)) < values.nbytes // 4
     np.testing.assert_array_equal(given[:9], values[:9])
+
+
+@pytest.mark.parametrize("order", [(1, 0, 2), (2, 0, 1), (0, 2, 1)])
+def test_slices_leave_memory_once_they_are_copied(
+    order: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is one piece of the array's memory, so that the file and the copy are not both there."""
+    monkeypatch.setattr(arrays, "SLICE", 1 << 18)
+    released: list[np.ndarray] = []
+    monkeypatch.setattr(arrays, "release_pages", released.append)
+    whole = np.arange(64 * 128 * 96, dtype=np.float32).reshape(64, 128, 96)
+    turned = whole.transpose(order)
+    np.testing.assert_array_equal(row_major(turned), turned)
+    spans = sorted(np.lib.array_utils.byte_bounds(part) for part in released)
+    assert len(spans) > 2
+    assert sum(high - low for low, high in spans) == whole.nbytes
+    assert all(high <= low for (_, high), (low, _) in pairwise(spans))

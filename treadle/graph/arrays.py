@@ -30,6 +30,9 @@ SMALL = 1 << 18
 PIECE = 1 << 20
 """Elements that are copied before the pages they came from are given back."""
 
+SLICE = 8 * PIECE
+"""Elements of a slice of an array in another order, of which the same holds."""
+
 
 LARGE = 1 << 16
 """Bytes from which on a weight is worth a place of its own that no executor has to copy it to."""
@@ -63,18 +66,31 @@ def _taken(array: np.ndarray) -> np.ndarray:
 def row_major(array: np.ndarray) -> np.ndarray:
     """Return `array` if its elements lie in row-major order, else a copy that does.
 
-    Large arrays are copied tile by tile: several times faster for a transposed weight.
+    Large arrays are copied tile by tile: several times faster for a transposed weight. Pages of a
+    mapped file go as soon as they are copied.
     """
     if array.flags.c_contiguous:
         return array
     if array.size <= SMALL:
         return np.ascontiguousarray(array)
+    # Aligned as kernels want it: the executor then reads it where it is.
+    copy = empty_numpy(array.shape, from_numpy(array.dtype))
+    # What is far apart in memory follows each other: a part of it is a part of the file.
+    outer = max(range(array.ndim), key=lambda axis: abs(array.strides[axis]))
+    rows = max(1, SLICE * array.shape[outer] // array.size)
+    for start in range(0, array.shape[outer], rows):
+        part = (slice(None),) * outer + (slice(start, start + rows),)
+        _copy(array[part], copy[part])
+        release_pages(array[part])
+    return copy
+
+
+def _copy(array: np.ndarray, copy: np.ndarray) -> None:
+    """Copy an array tile by tile."""
     tile = list(array.shape)
     while prod(tile) > TILE:
         longest = tile.index(max(tile))
         tile[longest] = -(-tile[longest] // 2)
-    # Aligned as kernels want it: the executor then reads it where it is.
-    copy = empty_numpy(array.shape, from_numpy(array.dtype))
     corners = (range(0, n, t) for n, t in zip(array.shape, tile, strict=True))
 
     def move(corner: tuple[int, ...]) -> None:
@@ -82,7 +98,6 @@ def row_major(array: np.ndarray) -> np.ndarray:
         copy[part] = array[part]
 
     _for_each(move, list(product(*corners)), array.size)
-    return copy
 
 
 def _for_each(move: Callable[[tuple[int, ...]], None], parts: Parts, elements: int) -> None:
