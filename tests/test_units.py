@@ -81,7 +81,7 @@ MARKS = {
 POLICY = {
     "optimize/methods/conv_strassen.py": {"_WORTHWHILE"},
     "optimize/methods/conv_winograd.py": {"_WORTHWHILE"},
-    "optimize/methods/product_strassen.py": {"_WORTHWHILE"},
+    "optimize/methods/product_strassen.py": {"_WORTHWHILE", "_WORTHWHILE_AT_RUNTIME"},
 }
 """How much time must be gained for larger rounding errors and for more memory: parts of it."""
 EXAMPLES = {
