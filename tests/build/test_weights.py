@@ -41,7 +41,7 @@ def product(size: int, rows: int | None = None) -> tuple[Node, Var]:
 
 @pytest.mark.parametrize("kind", ["convolution", "product"])
 def test_what_the_algorithms_add_is_what_goes_without_them(kind: str) -> None:
-    body, x = convolution(64, 56) if kind == "convolution" else product(1024, rows=64)
+    body, x = convolution(64, 56) if kind == "convolution" else product(1152, rows=64)
     module = Module(Function((x,), body, "main"), ("y",), "net")
     fast = treadle.compile(module, target=TARGET, weight_growth=4)
     plain = treadle.compile(module, target=TARGET, winograd=False)
