@@ -158,6 +158,14 @@ def test_stored_at_no_loop_around() -> None:
     )
 
 
+def test_stored_where_two_are_computed_at_each_other() -> None:
+    s, a, b, c, d = chain()
+    s[b].compute_at(s[c], c.op.axis[0])
+    s[c].compute_at(s[b], b.op.axis[0])
+    s[b].store_at(s[d], d.op.axis[0])
+    assert "is not inside that loop" in refusal(s, a, d)
+
+
 def test_stored_around_iterations_at_the_same_time() -> None:
     s, a, b, c, d = chain()
     s[b].compute_inline()

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from treadle.errors import ScheduleError
 from treadle.expr.nodes import Expr
 from treadle.loop.bodies import read_by
+from treadle.te.loops import Attach
 from treadle.te.operations import IterVar
 from treadle.te.schedule import Schedule
 from treadle.te.stage import Stage
@@ -18,16 +19,9 @@ class Attached:
 
     def __init__(self, schedule: Schedule) -> None:
         self.schedule = schedule
-        self._at: dict[tuple[int, int], list[Stage]] = {}
-        self._stored: dict[tuple[int, int], list[Stage]] = {}
         self._has_shared = any(s.scope == "shared" for s in schedule.stages)
-        for stage in schedule.stages:
-            if stage.attach.kind == "at":
-                key = (id(stage.attach.stage), id(stage.attach.axis))
-                self._at.setdefault(key, []).append(stage)
-            if stage.stored is not None:
-                key = (id(stage.stored.stage), id(stage.stored.axis))
-                self._stored.setdefault(key, []).append(stage)
+        self._at = _by_loop((s, s.attach) for s in schedule.stages if s.attach.kind == "at")
+        self._stored = _by_loop((s, s.attach.stored) for s in schedule.stages)
 
     def at(self, stage: Stage, axis: IterVar) -> list[Stage]:
         """Return the stages that are computed at a loop."""
@@ -55,6 +49,17 @@ class Attached:
         return any(s.scope == "shared" for s in self.schedule.stages if id(s) in inside)
 
 
+def _by_loop(
+    places: Iterable[tuple[Stage, Attach | None]],
+) -> dict[tuple[int, int], list[Stage]]:
+    """Return the stages by the loop of their place, if they have one."""
+    found: dict[tuple[int, int], list[Stage]] = {}
+    for stage, at in places:
+        if at is not None:
+            found.setdefault((id(at.stage), id(at.axis)), []).append(stage)
+    return found
+
+
 def check_attached(schedule: Schedule, bodies: Mapping[int, tuple[Expr, ...]]) -> None:
     """Raise ScheduleError where a stage is computed at a loop that some reader is not inside.
 
@@ -65,19 +70,23 @@ def check_attached(schedule: Schedule, bodies: Mapping[int, tuple[Expr, ...]]) -
     reads = {id(s): {id(schedule[t]) for t in read_by(s, bodies)} for s in live if attached}
     for stage in attached:
         _check_place(stage, bodies)
-        if stage.stored is not None:
-            _check_stored(stage)
         for reader in live:
             if id(stage) in reads[id(reader)]:
                 _check_reader(stage, reader)
+    for stage in attached:  # none of which is computed inside of itself
+        if stage.attach.stored is not None:
+            _check_stored(stage, stage.attach.stored)
 
 
 def attaching_step(stage: Stage) -> str:
     """Return the step that said at which loop a stage is computed."""
-    at = stage.attach
+    return _step(stage, "compute_at", stage.attach)
+
+
+def _step(stage: Stage, primitive: str, at: Attach) -> str:
     assert at.stage is not None
     assert at.axis is not None
-    return f"s[{stage.name}].compute_at(s[{at.stage.name}], {at.axis.name})"
+    return f"s[{stage.name}].{primitive}(s[{at.stage.name}], {at.axis.name})"
 
 
 def _check_place(stage: Stage, bodies: Mapping[int, tuple[Expr, ...]]) -> None:
@@ -100,11 +109,9 @@ def _check_place(stage: Stage, bodies: Mapping[int, tuple[Expr, ...]]) -> None:
     )
 
 
-def _check_stored(stage: Stage) -> None:
+def _check_stored(stage: Stage, stored: Attach) -> None:
     """The loop must enclose the one where it is computed, by loops that run one after the other."""
-    stored, at = stage.stored, stage.attach
-    assert stored is not None
-    assert stored.axis is not None
+    at = stage.attach
     between: list[tuple[Stage, IterVar]] = []
     while at.stage is not None and at.axis is not None:
         around = at.stage.leaf_iter_vars
@@ -131,13 +138,13 @@ def _check_stored(stage: Stage) -> None:
 
 def stored_error(stage: Stage, problem: str, hint: str) -> ScheduleError:
     """Return the error for a stage that cannot be kept where its schedule says."""
-    stored = stage.stored
+    stored = stage.attach.stored
     assert stored is not None
     assert stored.stage is not None
     assert stored.axis is not None
     return ScheduleError(
         f"{stage.name} cannot be stored at {stored.axis.name} of {stored.stage.name}: {problem}",
-        at=f"s[{stage.name}].store_at(s[{stored.stage.name}], {stored.axis.name})",
+        at=_step(stage, "store_at", stored),
         hint=hint,
     )
 

@@ -142,8 +142,9 @@ class NestBuilder:
 
     def _attach(self, stage: Stage, k: int, nest: Nest) -> Stmt:
         """Return what is inside leaf `k`: what is stored or computed there, then its loops."""
-        leaf = stage.leaf_iter_vars[k]
-        stored = self.attached.stored(stage, leaf) if nest.phase != "init" else []
+        if nest.phase == "init":
+            return self._enter(stage, k + 1, nest)
+        stored = self.attached.stored(stage, stage.leaf_iter_vars[k])
         if not stored:
             return self._compute(stage, k, nest)
         boxes = self.producers.boxes(stage, k, nest, self.threads)
@@ -159,7 +160,7 @@ class NestBuilder:
     def _compute(self, stage: Stage, k: int, nest: Nest) -> Stmt:
         """Return the stages computed at leaf `k`, then the loops further in."""
         here = self.attached.at(stage, stage.leaf_iter_vars[k])
-        if not here or nest.phase == "init":
+        if not here:
             return self._enter(stage, k + 1, nest)
         if self.attached.is_shared_inside(stage):
             return self._with_producers(stage, k, nest, here)
@@ -200,7 +201,7 @@ class NestBuilder:
             # A read behind a test may divide by a size of 0: what is made for it must not.
             divided_by = [d for s in box.values() for d in divisors(s.start)]
             exists = self.context.are_positive([*past_end, *divided_by, *terms])
-            exists = all_of([*first, exists]) if first else exists
+            exists = all_of([*first, exists])
             parts.append(self.context.branch(exists, partial(self.nest, producer, box)))
             self.memory.computed.add(id(producer))
         body = seq(*parts, self._enter(stage, k + 1, nest))

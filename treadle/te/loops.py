@@ -27,11 +27,15 @@ TAILS: tuple[str, ...] = get_args(Tail)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Attach:
-    """Where a stage is computed: at root, inlined, or inside axis `axis` of `stage`."""
+    """Where a stage is computed: at root, inlined, or inside axis `axis` of `stage`.
+
+    `stored`: the loop further out where it is stored, if that is another one.
+    """
 
     kind: Literal["root", "inline", "at"]
     stage: Stage | None = None
     axis: IterVar | None = None
+    stored: Attach | None = None
 
 
 ROOT = Attach("root")

@@ -7,7 +7,7 @@ A primitive checks everything before it changes anything: one that raises has do
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from treadle.expr import nodes as ex
@@ -294,7 +294,7 @@ def _compute_at(stage: Stage, place: tuple[Stage, IterVar]) -> None:
         raise stage.error("an output is always computed at root")
     _leaf(parent, axis, "compute_at")
     _is_moved(stage, "compute_at")
-    stage.attach, stage.stored = Attach("at", parent, axis), None
+    stage.attach = Attach("at", parent, axis)
 
 
 def _store_at(stage: Stage, place: tuple[Stage, IterVar]) -> None:
@@ -305,7 +305,7 @@ def _store_at(stage: Stage, place: tuple[Stage, IterVar]) -> None:
             "say compute_at first, a loop further in",
         )
     _leaf(parent, axis, "store_at")
-    stage.stored = Attach("at", parent, axis)
+    stage.attach = replace(stage.attach, stored=Attach("at", parent, axis))
 
 
 def _compute_inline(stage: Stage) -> None:
@@ -314,11 +314,11 @@ def _compute_inline(stage: Stage) -> None:
         raise stage.error("an output cannot be inlined")
     if isinstance(stage.op, ComputeOp) and stage.op.reduce_axis:
         raise stage.error("a reduction cannot be inlined", "use compute_at")
-    stage.attach, stage.stored = INLINE, None
+    stage.attach = INLINE
 
 
 def _compute_root(stage: Stage) -> None:
-    stage.attach, stage.stored = ROOT, None
+    stage.attach = ROOT
 
 
 def _storage_align(stage: Stage, axis: IterVar, factor: int, offset: int) -> None:
@@ -375,7 +375,7 @@ def _divided(stage: Stage, axis: IterVar, primitive: str) -> int:
     """Return the place of an axis about to be divided, which nothing else refers to yet."""
     place = _leaf(stage, axis, primitive)
     for s in stage.schedule.stages:
-        for at, verb in ((s.attach, "compute"), (s.stored, "store")):
+        for at, verb in ((s.attach, "compute"), (s.attach.stored, "store")):
             if at is not None and at.axis is axis:
                 raise stage.error(
                     f"{primitive}: {s.name} is {verb}d at {axis.name}, which would be no loop any "

@@ -10,18 +10,7 @@ from typing import TYPE_CHECKING, Any
 from treadle.errors import ScheduleError
 from treadle.expr.nodes import Expr, ExprLike, int_value
 from treadle.te.intrinsics import Intrinsic, find_intrinsic
-from treadle.te.loops import (
-    ROOT,
-    Attach,
-    AxisNote,
-    Relation,
-    Scope,
-    Split,
-    Tail,
-    Trim,
-    ceil_div,
-    product,
-)
+from treadle.te.loops import ROOT, AxisNote, Relation, Scope, Split, Tail, Trim, ceil_div, product
 from treadle.te.operations import ComputeOp, IterVar, Operation, Tensor
 
 if TYPE_CHECKING:
@@ -43,7 +32,6 @@ class Stage:
         self.relations: list[Relation] = []
         self.notes: dict[IterVar, AxisNote] = {}
         self.attach = ROOT
-        self.stored: Attach | None = None
         self.scope: Scope = ""
         self.peeled: dict[IterVar, tuple[Expr, Expr]] = {}
         self.rounded: set[IterVar] = set()

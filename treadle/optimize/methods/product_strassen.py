@@ -30,7 +30,7 @@ from treadle.cost.strassen import (
     sums_kernel_cycles,
     written_cycles,
 )
-from treadle.graph.nodes import Constant, DeferredConstant, Node
+from treadle.graph.nodes import Constant, Node
 from treadle.limits import TILE_VECTORS
 from treadle.ops import elementwise as ew
 from treadle.ops.lowered.matmul_strassen import (
@@ -201,9 +201,9 @@ def _units(site: ProductSite) -> np.ndarray | None:
 
 def _looked_at(weights: Constant, look: Callable[[np.ndarray], T]) -> T:
     """Return what is found in weights, which need not be in memory until they are packed."""
-    found = look(weights.value)
-    if not isinstance(weights, DeferredConstant):
-        release_pages(weights.value)
+    value = weights.value
+    found = look(value)
+    release_pages(value)
     return found
 
 

@@ -18,9 +18,9 @@ class Shared:
 
     `readers` counts the products that read a value, `users` are all that do. `panels` are packed
     matrices by what they are made of, `looked_up` the places of those whose columns are looked up,
-    too. `granted` says by how many bytes the weights of a call may
-    grow, `spare_bytes` what is left for calls that only come into being. `following` says what
-    moves between layouts after a node, by the layout of its result.
+    too. `granted` says by how many bytes the weights of a call may grow, `spare_bytes` what is left
+    for calls that only come into being. `following` says what moves between layouts after a node,
+    by the layout of its result.
     """
 
     def __init__(self) -> None:
