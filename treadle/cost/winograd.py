@@ -59,6 +59,9 @@ class WinogradShape:
     Channels are those of all `groups`. `plain_weights` are transformed by each run. An element has
     `itemsize` bytes. Where the columns of `across` are the positions of a volume's images, `row`
     are those of one row of an image.
+
+    The `batch` images of a volume are `frames` of each; a kernel position of `deep_taps` along the
+    depth, `deep_gap` apart, meets another of the frames read, which move on by `deep_stride`.
     """
 
     tile: int
@@ -76,6 +79,10 @@ class WinogradShape:
     itemsize: int = 4
     kernel: tuple[int, int] = (3, 3)
     row: int = 0
+    frames: int = 1
+    deep_taps: int = 1
+    deep_stride: int = 1
+    deep_gap: int = 1
 
     @property
     def axes(self) -> tuple[FilterAxis, FilterAxis]:
@@ -100,8 +107,8 @@ class WinogradShape:
 
     @property
     def reduced(self) -> int:
-        """How many of the inputs an output channel sums."""
-        return self.inputs // self.groups
+        """How many of the inputs an output channel sums, those of all frames it meets."""
+        return self.inputs // self.groups * self.deep_taps
 
     @property
     def vectors(self) -> int:
@@ -117,9 +124,14 @@ class WinogradShape:
         """The weights of a panel of so many vectors at a row of points."""
         return self.itemsize * self.axes[1].points * self.reduced * vectors * self.block
 
-    def v_bytes(self, tiles: int) -> int:
-        """The transformed inputs of some tiles."""
-        return self.itemsize * self.points * self.inputs * tiles
+    def read(self, frames: int) -> int:
+        """Return how many frames some neighbouring ones of the outputs meet, or go past."""
+        between = (frames - 1) * self.deep_stride + (self.deep_taps - 1) * self.deep_gap + 1
+        return between
+
+    def v_bytes(self, tiles: int, frames: int = 1) -> int:
+        """The transformed inputs of some tiles of so many frames of the outputs."""
+        return self.itemsize * self.points * self.inputs * tiles * self.read(frames)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,14 +154,16 @@ class Grouping:
         return (1, self.rows * self.columns) if self.joint else (self.rows, self.columns)
 
 
-def fits_group(shape: WinogradShape, target: Target, group: Grouping) -> bool:
+def fits_group(
+    shape: WinogradShape, target: Target, group: Grouping, frames: int = 1
+) -> bool:
     """True when V, and the products of the widest panel, find room in the caches."""
     tiles = group.rows * group.columns
     widest = min(shape.outputs, TILE_VECTORS * shape.block)
-    products = shape.itemsize * shape.points * widest * tiles
+    products = shape.itemsize * shape.points * widest * tiles * frames
     local = local_bytes(target)
     return (
-        shape.v_bytes(tiles) <= (_SHARED_ROOM * target.l2_bytes if group.by_panel else local)
+        shape.v_bytes(tiles, frames) <= (_SHARED_ROOM * target.l2_bytes if group.by_panel else local)
         and products <= local
     )
 
@@ -173,16 +187,16 @@ def winograd_cycles(
 
 
 def cycles_of_tiles(
-    shape: WinogradShape, target: Target, group: Grouping, width: int
+    shape: WinogradShape, target: Target, group: Grouping, width: int, frames: int = 1
 ) -> Callable[[Tile], float]:
-    """Return `winograd_cycles` as a function of the register tile.
+    """Return `winograd_cycles` as a function of the register tile; `frames` are taken together.
 
     What tiles have in common is computed once: a grouping has some dozen of them.
     """
     tiles, by_panel = group.rows * group.columns, group.by_panel
-    groups = shape.batch * shape.down * shape.across // tiles
-    of_groups = _cycles_of_groups(shape, target, group, groups, width)
-    v_bytes, outputs, block = shape.v_bytes(tiles), shape.outputs, shape.block
+    groups = shape.batch * shape.down * shape.across // (tiles * frames)
+    of_groups = _cycles_of_groups(shape, target, group, groups, width, frames)
+    v_bytes, outputs, block = shape.v_bytes(tiles, frames), shape.outputs, shape.block
     speed = shared_bytes_per_cycle(target)
     # Every core reads all of V, of which the others have made most.
     handed_on = groups * (target.cores - 1) * remote_cycles(v_bytes, target) if by_panel else 0.0
@@ -205,11 +219,12 @@ def cycles_of_tiles(
 
 
 def _cycles_of_groups(
-    shape: WinogradShape, target: Target, group: Grouping, groups: int, width: int
+    shape: WinogradShape, target: Target, group: Grouping, groups: int, width: int, frames: int
 ) -> Callable[[Tile], float]:
     """Return, of a register tile, the cycles of all groups: products, transforms, weights."""
     vectors, tiles = shape.outputs // shape.block, group.rows * group.columns
     runs, length = group.runs
+    runs *= frames
     sums, weights = shape.products, shape.weight_bytes
     if shape.plain_weights and not group.apart:
         weights = weights * prod(shape.kernel) // (shape.points * shape.images)
@@ -221,7 +236,8 @@ def _cycles_of_groups(
     seen = 0.0
     if weights > target.l2_bytes:
         seen = _SEEN_WEIGHTS * (times - 1) * weights / shared_bytes_per_cycle(target)
-    touched = tiles * shape.points * (shape.inputs + shape.outputs) / shape.block * width
+    channels = shape.read(frames) * shape.inputs + frames * shape.outputs
+    touched = tiles * shape.points * channels / shape.block * width
     operations = sum(_OPERATIONS[axis.points] for axis in shape.axes)
     transforms = fma_cycles(touched * operations, target)
     moves = _MOVES if shape.points > _KEPT_VALUES else 0.0
@@ -230,7 +246,7 @@ def _cycles_of_groups(
     transforms += level_cycles(moves * touched * target.vector_bytes, 2, target)
     of_weights = _filter_cycles(shape, target, group, groups, width)
     block, row_bytes = shape.block, shape.block * shape.itemsize
-    wait_of = _weight_waits(shape, target, tiles, width)
+    wait_of = _weight_waits(shape, target, tiles * frames, width)
 
     def cycles(registers: Tile) -> float:
         wait = wait_of(registers)
@@ -281,10 +297,11 @@ def _filter_cycles(
 def holds_a_tile(axes: Sequence[FilterAxis], target: Target) -> bool:
     """True when registers hold the rows of an output transform, a column of products, the factors.
 
-    If not, the rows go through memory, column by column and row by row.
+    Factors take no register where arithmetic reads them from memory. If not, the rows go through
+    memory, column by column and row by row.
     """
     high, wide = axes
-    factors = high.tile * (high.tile - 1) // 2
+    factors = 0 if target.has_memory_operands else high.tile * (high.tile - 1) // 2
     return high.tile * wide.points + high.points + factors <= target.vector_registers
 
 

@@ -116,6 +116,11 @@ class Target:
         return 1 if self.has("avx512bw") else 4 if self.has("avx512f") or self.has("avx2") else 0
 
     @property
+    def has_memory_operands(self) -> bool:
+        """True where arithmetic reads one of its operands from memory, so that no register has it."""
+        return self.architecture == "x86_64"
+
+    @property
     def loads_anywhere(self) -> bool:
         """True where vectors are loaded as fast from addresses that are no multiple of theirs."""
         return self.architecture == "aarch64" or (

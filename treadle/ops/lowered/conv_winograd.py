@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Convolutions by Winograd's minimal filtering, in the channel-blocked layout.
 
-Over volumes the image is filtered so; each tap of the depth adds its products to the same sums.
+Over volumes the image is filtered so; each tap of the depth adds its products to the same sums,
+of the transform of the input image that it meets.
 A signal is an image of one row.
 
 A tile of m x m outputs of r x r taps needs (m + r - 1)^2 products per pair of channels instead of
@@ -238,49 +239,55 @@ def _place_in_tile(place: Expr, axis: FilterAxis) -> Expr:
 class _Extents:
     """The extents of the stages of one call.
 
-    `chunks`: blocks of input channels that are summed, those of every kernel position of the
-    depth; `images`: an output's depth counts as part of the batch, `frames` for each image.
+    `chunks`: blocks of input channels that one kernel position of the depth sums, those of all
+    images of a stride; `taps` are these positions. A depth counts as part of the batch: `frames` of
+    the outputs for each image, `read` of the inputs.
     """
 
     made: TensorType
     depth: tuple[WindowAxis, ...]
+    taps: int
     frames: int
-    images: Expr
-    chunks: Expr
+    read: int
+    batch: Dim
+    chunks: int
     down: int
     across: int
+
+    def frame_read(self, b: Expr, tap: Expr) -> Expr:
+        """Return which of the images read a kernel position of the depth meets for output `b`."""
+        if not self.depth:
+            return b
+        of_image = self.depth[0].position(te.floormod(b, self.frames), tap)
+        return te.floordiv(b, self.frames) * self.read + of_image
 
 
 def _extents_of(attrs: WinogradAttrs, x: te.Tensor, u: te.Tensor) -> _Extents:
     data, weights = TensorType(x.shape, x.dtype), TensorType(u.shape, u.dtype)
     made = _infer(attrs, data, weights)
-    of_group, _ = weights_channels(u.shape, is_plain=attrs.plain_weights)
-    chunks = simplify(of_group * (attrs.groups * attrs.images // attrs.images_of_weights))
-    depth = _depth(attrs, data, _positions(attrs, x, chunks))
-    frames = known_extent(made, 2, "depth") if depth else 1
+    summed, _ = weights_channels(weights.static_shape, is_plain=attrs.plain_weights)
+    chunks = known_extent(data, 1, "channel blocks") * attrs.images
+    taps = summed * attrs.images * attrs.groups // (attrs.images_of_weights * chunks)
+    depth = _depth(attrs, data, taps)
     return _Extents(
         made=made,
         depth=depth,
-        frames=frames,
-        images=simplify(x.shape[0] * frames),
+        taps=taps,
+        frames=known_extent(made, 2, "depth") if depth else 1,
+        read=depth[0].size if depth else 1,
+        batch=x.shape[0],
         chunks=chunks,
         down=attrs.axes[0].tiles(attrs.height),
         across=attrs.axes[1].tiles(attrs.width),
     )
 
 
-def _positions(attrs: WinogradAttrs, x: te.Tensor, chunks: Expr) -> int:
-    """Return how many kernel positions of the depth are summed."""
-    return (int_value(chunks) or 1) // (attrs.images * (int_value(x.shape[1]) or 1))
-
-
 def _compute(attrs: WinogradAttrs, x: te.Tensor, u: te.Tensor) -> list[te.Tensor]:
     """Stages: rows of the input transform, V; the products M; rows of the output transform, Y.
 
     U, the weights at all points, is one more where they are not given, and so is the image with the
-    zeros around it, which the schedule inlines. In the stages an
-    output's depth counts as part of the batch, a kernel position of the depth as input channels,
-    and so do the images that a stride takes apart.
+    zeros around it, which the schedule inlines. In the stages a depth counts as part of the batch,
+    and the images that a stride takes apart as input channels.
     """
     extents = _extents_of(attrs, x, u)
     border = border_of(attrs, _image_of(attrs, TensorType(x.shape, x.dtype)))
@@ -302,7 +309,7 @@ def _input_transform(
 ) -> tuple[te.Tensor, te.Tensor]:
     """Return B^T d, [point, image, chunk, tile row, column, ib], and V = B^T d B of it."""
     high, wide = attrs.axes
-    n, chunks, ib = extents.images, extents.chunks, x.shape[-1]
+    n, chunks, ib = simplify(extents.batch * extents.read), extents.chunks, x.shape[-1]
     down, across = extents.down, extents.across
     columns = wide.reads(attrs.width) // wide.stride
 
@@ -334,11 +341,9 @@ def _element(
     cb: Expr,
 ) -> Expr:
     """Return an element of the input by its image, chunk, row, column and place in the block."""
-    positions = _positions(attrs, x, extents.chunks)
     if attrs.stride > 1:
         high, wide = attrs.axes
-        of_image = x.shape[1] * positions
-        phase, c = te.floordiv(c, of_image), te.floormod(c, of_image)
+        phase, c = te.floordiv(c, x.shape[1]), te.floormod(c, x.shape[1])
         h = h * high.stride + te.floordiv(phase, wide.stride)
         w = w * wide.stride + te.floormod(phase, wide.stride)
     if len(x.shape) == _SIGNAL:
@@ -348,9 +353,7 @@ def _element(
         return x[b, c, h, te.floordiv(w, across), te.floormod(w, across), cb]
     if not extents.depth:
         return x[b, c, h, w, cb]
-    frames = extents.frames
-    at = extents.depth[0].position(te.floormod(b, frames), te.floormod(c, positions))
-    return x[te.floordiv(b, frames), te.floordiv(c, positions), at, h, w, cb]
+    return x[te.floordiv(b, extents.read), c, te.floormod(b, extents.read), h, w, cb]
 
 
 def _products(attrs: WinogradAttrs, v: te.Tensor, u: te.Tensor, extents: _Extents) -> te.Tensor:
@@ -359,18 +362,23 @@ def _products(attrs: WinogradAttrs, v: te.Tensor, u: te.Tensor, extents: _Extent
     icb = te.reduce_axis((0, v.shape[-1]), "icb")
     axes = zip(attrs.axes, ("top", "left"), strict=True)
     phases = [te.reduce_axis((0, axis.stride), name) for axis, name in axes]
-    image = (int_value(extents.chunks) or 1) // attrs.images
+    image, taps = extents.chunks // attrs.images, extents.taps
     of_group = image // attrs.groups
     ic = te.reduce_axis((0, of_group), "ic")
+    deep = [te.reduce_axis((0, taps), "kd")] if extents.depth else []
     phase = phases[0] * attrs.axes[1].stride + phases[1]
 
     def products(i: Expr, j: Expr, b: Expr, o: Expr, t: Expr, obk: Expr) -> Expr:
         channel = input_channel(o, ic, int_value(oc) or 1, attrs.groups, of_group)
-        value = v[i, j, b, phase * image + channel, t, icb]
-        return te.sum(value * u[o, i, j, phase * of_group + ic, icb, obk], axis=[*phases, ic, icb])
+        frame, chunk = b, phase * of_group + ic
+        if deep:
+            frame, chunk = extents.frame_read(b, deep[0]), chunk * taps + deep[0]
+        value = v[i, j, frame, phase * image + channel, t, icb]
+        return te.sum(value * u[o, i, j, chunk, icb, obk], axis=[*phases, ic, *deep, icb])
 
     down, across = (axis.points for axis in attrs.axes)
-    shape = (down, across, extents.images, oc, extents.down * extents.across, ob)
+    images = simplify(extents.batch * extents.frames)
+    shape = (down, across, images, oc, extents.down * extents.across, ob)
     return te.compute_one(shape, products, name="winograd_products")
 
 
@@ -386,7 +394,8 @@ def _output_transform(
         column = [products[i, j, b, o, tile, obk] for i in range(high.points)]
         return element_at(output_forms(column, high.tile), r)
 
-    shape = (extents.images, oc, extents.down, high.tile, extents.across, wide.points, ob)
+    images = simplify(extents.batch * extents.frames)
+    shape = (images, oc, extents.down, high.tile, extents.across, wide.points, ob)
     rows = te.compute_one(shape, rows_out, name="output_rows")
 
     def columns_out(b: Expr, o: Expr, *at: Expr) -> Expr:

@@ -8,6 +8,8 @@ few weights    parallel over groups of tiles: V of the group; per panel: product
 many weights   per group of tiles: V, made by all threads; parallel over panels: products, outputs,
                so that the weights, more than a cache holds, are read once by one core
 
+Of a volume a group may have tiles of several frames: those that they meet are transformed once.
+
 Where a run transforms the weights, either all threads do so before the first group; or a panel's
 are transformed for one row of points at a time, and multiplied from level 2. An image without the
 zeros around it is read through guards, which tiles inside of it do not have.
@@ -61,11 +63,15 @@ from treadle.te.schedule import Schedule
 from treadle.te.stage import Stage
 
 
+_DEEP = 3
+"""Which axis of the sums is the depth's, after two of a stride and one of the input channels."""
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How the loops run: a group is `rows` rows of `columns` tiles; `cycles` of one core.
+    """How the loops run: a group is `rows` rows of `columns` tiles of each of `frames`.
 
-    Plain weights are transformed `apart`, before all groups, or for each.
+    Plain weights are transformed `apart`, before all groups, or for each. `cycles` are of one core.
     """
 
     rows: int
@@ -74,6 +80,7 @@ class Plan:
     by_panel: bool
     cycles: float
     apart: bool = False
+    frames: int = 1
 
 
 def plan_winograd(
@@ -81,15 +88,30 @@ def plan_winograd(
 ) -> Plan:
     """Return the cheapest grouping and register tile; a vector takes `width` registers.
 
-    Groups divide the image evenly: a rest would double the code. Knobs "group" and "tile".
+    Groups divide the image evenly: a rest would double the code. Knobs "group", "tile" and, of
+    volumes, "frames".
     """
     asked = Knobs() if knobs is None else knobs
 
-    def cycles(group: Grouping) -> float:
-        return plan_of_group(shape, target, group, Knobs(), width=width).cycles
+    def cycles(group: Grouping, frames: int) -> float:
+        return plan_of_group(shape, target, group, Knobs(), width=width, frames=frames).cycles
 
-    group = asked.pick("group", _groupings(shape, target), cost=cycles)
-    return plan_of_group(shape, target, group, asked, width=width)
+    def least(group: Grouping) -> float:
+        return min(cycles(group, frames) for frames in _frames(shape, target, group))
+
+    group, frames = asked.pick("group", _groupings(shape, target), cost=least), 1
+    if shape.deep_taps > 1:
+        together = _frames(shape, target, group)
+        frames = asked.pick("frames", together, cost=lambda frames: cycles(group, frames))
+    return plan_of_group(shape, target, group, asked, width=width, frames=frames)
+
+
+def _frames(shape: WinogradShape, target: Target, group: Grouping) -> list[int]:
+    """Return of how many frames of a volume a group may have tiles; of images it is one."""
+    if shape.deep_taps == 1:
+        return [1]
+    numbers = _divisors(shape.frames)
+    return [f for f in numbers if f == 1 or fits_group(shape, target, group, f)]
 
 
 def _groupings(shape: WinogradShape, target: Target) -> list[Grouping]:
@@ -130,6 +152,7 @@ def plan_of_group(
     knobs: Knobs,
     *,
     width: int,
+    frames: int = 1,
 ) -> Plan:
     """Return how a grouping that divides the image runs; knob "tile"."""
     _, longest = group.runs
@@ -139,7 +162,8 @@ def plan_of_group(
     if shape.plain_weights and not group.apart:
         fitting = [c for c in choices if fits_weights(shape, target, c.vectors)]
         choices = fitting or [c for c in choices if c.vectors == 1]
-    vectors, cycles_of = shape.outputs // shape.block, cycles_of_tiles(shape, target, group, width)
+    vectors = shape.outputs // shape.block
+    cycles_of = cycles_of_tiles(shape, target, group, width, frames)
 
     def rank(registers: Tile) -> tuple[float, bool, float, int]:
         """Ties (memory may decide) go to tiles without a rest, to fewer steps, to larger ones."""
@@ -148,7 +172,8 @@ def plan_of_group(
         return round(cycles_of(registers), 3), rest, steps, -registers.rows * registers.vectors
 
     best = knobs.pick("tile", choices, cost=rank)
-    return Plan(group.rows, group.columns, best, group.by_panel, cycles_of(best), group.apart)
+    sizes = (group.rows, group.columns, best, group.by_panel)
+    return Plan(*sizes, cycles_of(best), group.apart, frames)
 
 
 def schedule_winograd(group: Group, target: Target, knobs: Knobs) -> None:
@@ -177,7 +202,7 @@ def schedule_winograd(group: Group, target: Target, knobs: Knobs) -> None:
     if group.attrs.unused:
         skip_unused(sums, group.attrs)
     panels = ceil(known(axes_of(products)[3]) / plan.registers.vectors)
-    stays = shape.v_bytes(plan.rows * plan.columns) <= filled_bytes(target, 2)
+    stays = shape.v_bytes(plan.rows * plan.columns, plan.frames) <= filled_bytes(target, 2)
     fetched = ceil(panels / target.cores) if stays else 1
     if group.attrs.plain_weights:
         transform_filters(s, sums, products, plan, target, knobs)
@@ -207,7 +232,23 @@ def _shape_of(group: Group) -> WinogradShape:
     how = (attrs.dilations, attrs.stride, attrs.unused, attrs.groups, attrs.plain_weights)
     sizes = (attrs.tile, down, across, *channels, batch)
     row = (int_value(group.anchor[-1].shape[-2]) or 1) if attrs.along_depth else 0
-    return WinogradShape(*sizes, *how, kernel=attrs.kernel, row=row)
+    shape = WinogradShape(*sizes, *how, kernel=attrs.kernel, row=row)
+    if (taps := _taps_of_depth(group.schedule[products])) is None:
+        return shape
+    return replace(
+        shape,
+        batch=int_value(products.shape[2]) or 1,
+        frames=int_value(group.anchor[-1].shape[2]) or 1,
+        deep_taps=taps,
+        deep_stride=attrs.deep_stride,
+        deep_gap=attrs.deep_dilation,
+    )
+
+
+def _taps_of_depth(products: Stage) -> int | None:
+    """Return how many taps along the depth of a volume products sum; None of an image."""
+    reduced = compute_of(products).reduce_axis
+    return known(reduced[_DEEP]) if len(reduced) > _DEEP + 1 else None
 
 
 def _width(stage: Stage, target: Target) -> int:
@@ -242,6 +283,9 @@ def _result_loops(
         groups, tiles, places = [down, *outer, *groups], [p, *inner, *tiles], [r, c]
         if held:
             result.unroll(r)
+    if plan.frames > 1:
+        deep, frame = result.split(image.pop(), factor=plan.frames)
+        image, tiles = [deep], [frame, *tiles]
     groups = [n, *image, *groups]
     register, ocb = by_register(result, ocb, target)
     result.reorder(*groups, panel, oc_inner, *tiles, register, *places, ocb)
@@ -376,7 +420,7 @@ def _fetch_next(
     op = compute_of(sums)
     v, weights = op.input_tensors
     vectors, rows = plan.registers.vectors, plan.registers.rows
-    i, j, _, oc, t, _ = op.axis
+    i, j, b, oc, t, _ = op.axis
     ic, icb = op.reduce_axis[-2:]
     points = (oc, i, j)
     if plan.by_panel and knobs.flag("fetch_inputs", default=spares_buffers(target)):
@@ -386,7 +430,7 @@ def _fetch_next(
     pays = are_lines and not spares_buffers(target)
     if steps := fetch_distance(knobs, "fetch_transformed", 1, pays=pays):
         sums.prefetch(v, ic, steps, spread=icb)
-    if plan.rows * plan.columns <= rows:
+    if plan.frames == 1 and plan.rows * plan.columns <= rows:
         usual = ceil(steps_to_memory(tile_cycles(rows, vectors * width, target), target))
         if weights_too and (steps := fetch_distance(knobs, "fetch_weights", usual)):
             sums.prefetch(weights, icb, steps)
@@ -395,6 +439,8 @@ def _fetch_next(
         sums.prefetch(weights, icb, steps)
     if weights_too and knobs.flag("fetch_next_weights", default=True):
         passes = [([t], rows, plan.rows * plan.columns)]
+        if plan.frames > 1:
+            passes = [([b], 1, plan.frames), *passes]
         level = panel_level(target)
         sums.prefetch_panel(weights, icb, points, step=vectors, tiles=passes, level=level)
 

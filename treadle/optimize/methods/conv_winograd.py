@@ -131,9 +131,17 @@ def _image_window(site: ConvSite) -> tuple[WindowAxis, WindowAxis]:
     return high, wide
 
 
-def _taps_of_depth(site: ConvSite) -> int:
-    """Return how many taps the window has along the depth, each of which adds input channels."""
-    return site.kernel[0] if _is_volume(site) else 1
+def _depth(site: ConvSite) -> dict[str, int]:
+    """Return what `WinogradShape` says of the depth of a volume."""
+    if not _is_volume(site):
+        return {}
+    deep = site.window[0]
+    return {
+        "frames": known_sizes((deep.out,))[0],
+        "deep_taps": deep.kernel,
+        "deep_stride": deep.stride,
+        "deep_gap": deep.dilation,
+    }
 
 
 def _kernel(site: ConvSite) -> tuple[int, int]:
@@ -202,8 +210,7 @@ def _shape(site: ConvSite, tile: int, together: int, *, at_runtime: bool = False
         tile,
         axes[0].tiles(height),
         axes[1].tiles(width),
-        # depths add products as channels
-        len(order.places) * _taps_of_depth(site) * images_of(axes),
+        len(order.places) * images_of(axes),
         groups * (outputs + -outputs % site.block),
         site.block,
         images,
@@ -214,6 +221,7 @@ def _shape(site: ConvSite, tile: int, together: int, *, at_runtime: bool = False
         at_runtime,
         kernel=_kernel(site),
         row=known_sizes(site.data.shape[-1:])[0] if _is_along_depth(site) else 0,
+        **_depth(site),
     )
 
 
