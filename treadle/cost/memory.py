@@ -150,10 +150,9 @@ def panel_level(target: Target) -> int:
 def next_panel_leaves(panel: int, target: Target) -> bool:
     """Return whether a panel of so many bytes that is fetched into level 2 leaves it unread.
 
-    That holds the panel which is read meanwhile, too. Where panels are fetched into level 1 the
-    machine waits for enough lines at once to read them again from level 3.
+    That holds the panel which is read meanwhile, too.
     """
-    return panel_level(target) == 2 and 2 * panel >= filled_bytes(target, 2)
+    return 2 * panel >= filled_bytes(target, 2)
 
 
 def is_near_again(panel: int, size: int, passes: int, target: Target) -> bool:
