@@ -154,23 +154,28 @@ class Grouping:
         return (1, self.rows * self.columns) if self.joint else (self.rows, self.columns)
 
 
-def fits_group(
-    shape: WinogradShape, target: Target, group: Grouping, frames: int = 1
-) -> bool:
+def fits_group(shape: WinogradShape, target: Target, group: Grouping, frames: int = 1) -> bool:
     """True when V, and the products of the widest panel, find room in the caches."""
     tiles = group.rows * group.columns
     widest = min(shape.outputs, TILE_VECTORS * shape.block)
     products = shape.itemsize * shape.points * widest * tiles * frames
     local = local_bytes(target)
-    return (
-        shape.v_bytes(tiles, frames) <= (_SHARED_ROOM * target.l2_bytes if group.by_panel else local)
-        and products <= local
-    )
+    room = _SHARED_ROOM * target.l2_bytes if group.by_panel else local
+    return shape.v_bytes(tiles, frames) <= room and products <= local
 
 
 def fits_weights(shape: WinogradShape, target: Target, vectors: int) -> bool:
     """True when what a run makes of a panel's plain weights stays in level 2, and on the stack."""
     return shape.row_bytes(vectors) <= local_bytes(target)
+
+
+def stays_near(shape: WinogradShape, target: Target, vectors: int, share: float = 1.0) -> bool:
+    """True when level 2 keeps a panel's taps and what a run makes of them for a row of points.
+
+    All rows of points then read the taps there. `share` is the part of the input channels summed.
+    """
+    taps = shape.itemsize * prod(shape.kernel) * shape.reduced * vectors * shape.block
+    return share * (taps + shape.row_bytes(vectors)) <= kept_bytes(target, 2)
 
 
 def fits_apart(shape: WinogradShape, target: Target) -> bool:
@@ -286,8 +291,7 @@ def _filter_cycles(
     def cycles(registers: Tile) -> float:
         row = shape.row_bytes(registers.vectors)
         moves = 1 if row <= kept else _FILTER_MOVES
-        panel = taps * registers.vectors * shape.block // shape.outputs
-        is_near = panel + row <= kept_bytes(target, 2)
+        is_near = stays_near(shape, target, registers.vectors)
         reading = 0.0 if is_near else level_cycles(read, 3, target)
         return groups * (work + level_cycles(moves * moved, 2, target) + reading)
 

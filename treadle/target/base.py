@@ -117,7 +117,7 @@ class Target:
 
     @property
     def has_memory_operands(self) -> bool:
-        """True where arithmetic reads one of its operands from memory, so that no register has it."""
+        """True where arithmetic reads one of its operands from memory: no register need hold it."""
         return self.architecture == "x86_64"
 
     @property

@@ -3,18 +3,26 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
+from tests.ops.schedules.compiled import check
 from tests.targets import AVX512 as TARGET
+from tests.targets import with_caches
 from treadle.build.kernel import Kernel
 from treadle.cost.winograd import WinogradShape
 from treadle.graph.nodes import Function, Var
 from treadle.graph.types import TensorType
 from treadle.loop.nodes import For, Prefetch, sub_stmts, walk_stmts
+from treadle.ops.example_numbers import uniform
 from treadle.ops.lowered.conv_winograd import conv2d_winograd_nchwc
 from treadle.ops.schedules.winograd import Plan, plan_winograd
 from treadle.target.base import Target
 from treadle.target.parse import parse_target
+from treadle.te.knobs import Config, Knobs
 
 
 def plan_of(pixels: int, channels: int) -> Plan:
@@ -101,3 +109,65 @@ def lines_of(kernel: Kernel, name: str) -> int:
     ]
     assert len({n for n in counts if n}) == 1
     return max(counts)
+
+
+def block_of(channels: int, pixels: int, tile: int, target: Target) -> int:
+    """Return the blocks of channels that are summed at a time; 0 where the reduction is whole."""
+    blocks = channels // 16
+    x = Var("x", TensorType((1, blocks, *2 * (-(-pixels // tile) * tile + 2,), 16), "float32"))
+    w = Var("w", TensorType((blocks, blocks, 16, 3, 3, 16), "float32"))
+    call = conv2d_winograd_nchwc(x, w, tile=tile, height=pixels, width=pixels, plain_weights=True)
+    kernel = Kernel(Function((x, w), call, "winograd"), target)
+    found = re.search(r"for ic\.outer in range\((\d+)\)", kernel.loop_text())
+    return blocks // int(found[1]) if found else 0
+
+
+def test_channels_are_summed_in_blocks_whose_taps_stay_in_level_2() -> None:
+    """All rows of points read a panel's taps: of 512 channels and 32 filters 590 KB."""
+    larger = with_caches(TARGET, l2=2 << 20, l3=32 << 20)
+    assert block_of(512, 7, 2, TARGET) == 16
+    assert block_of(512, 7, 2, larger) == 0
+    assert block_of(256, 7, 2, TARGET) == 0
+
+
+@pytest.mark.parametrize("unused", [0, 3])
+@pytest.mark.parametrize("by_panel", [False, True])
+@pytest.mark.parametrize("block", [0, 1, 2])
+def test_blocks_of_channels_add_up_to_the_same(block: int, by_panel: bool, unused: int) -> None:
+    weights = uniform((2, 4, 4, 3, 3, 8), -2, 2).astype(np.float32)
+    weights[:, -1, 4 - unused :] = 0
+    check(
+        "conv2d_winograd_nchwc", (1, 4, 10, 10, 4), (2, 4, 4, 3, 3, 8),
+        tile=4, height=8, width=8, plain_weights=True, unused=unused, given={1: weights}, atol=1e-3,
+        choice=Config.of({"group": [1, 2, by_panel, True, False], "reduction_block": block}),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("block", [0, 1])
+@pytest.mark.parametrize("by_panel", [False, True])
+@pytest.mark.parametrize("frames", [1, 2, 3, 6])
+@pytest.mark.parametrize(("batch", "stride", "dilation"), [(1, 1, 1), (2, 1, 2), (2, 2, 1)])
+def test_frames_of_a_group_meet_each_others_transforms(
+    batch: int, stride: int, dilation: int, frames: int, by_panel: bool, block: int
+) -> None:
+    """However many frames of a volume a group has, each sums all taps of the depth."""
+    deep = 5 * stride + 2 * dilation + 1
+    check(
+        "conv2d_winograd_nchwc", (batch, 2, deep, 10, 10, 4), (2, 6, 4, 3, 3, 8),
+        tile=4, height=8, width=8, plain_weights=True, atol=1e-3,
+        deep_stride=stride, deep_dilation=dilation,
+        choice=Config.of({
+            "group": [2, 2, by_panel, True, False], "frames": frames, "reduction_block": block
+        }),
+    )  # fmt: skip
+
+
+def test_a_frame_is_transformed_once_for_all_that_meet_it() -> None:
+    """8 of 64 x 64 outputs meet 10, and a group of fewer rows of tiles is cheaper with them."""
+    shape = WinogradShape(4, 16, 16, 16, 16, 16, 32, frames=32, deep_taps=3)
+    plan = plan_winograd(shape, TARGET)
+    assert plan.frames > 1
+    assert shape.frames % plan.frames == 0
+    alone = plan_winograd(shape, TARGET, knobs=Knobs(Config.of({"frames": 1})))
+    assert plan.cycles < 0.9 * alone.cycles
+    assert plan_winograd(replace(shape, deep_taps=1), TARGET).frames == 1

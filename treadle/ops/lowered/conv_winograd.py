@@ -249,7 +249,7 @@ class _Extents:
     taps: int
     frames: int
     read: int
-    batch: Dim
+    batch: Expr
     chunks: int
     down: int
     across: int
@@ -274,7 +274,7 @@ def _extents_of(attrs: WinogradAttrs, x: te.Tensor, u: te.Tensor) -> _Extents:
         depth=depth,
         taps=taps,
         frames=known_extent(made, 2, "depth") if depth else 1,
-        read=depth[0].size if depth else 1,
+        read=known_extent(data, 2, "depth") if depth else 1,
         batch=x.shape[0],
         chunks=chunks,
         down=attrs.axes[0].tiles(attrs.height),

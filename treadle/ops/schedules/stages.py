@@ -497,8 +497,11 @@ class _Channels(Protocol):
     def blocks_axis(self) -> int: ...
 
 
-def skip_unused(sums: Stage, attrs: _Channels) -> None:
-    """Skip the last input channels of sums, as many as attributes of a convolution say."""
+def skip_unused(sums: Stage, attrs: _Channels, blocks: Sequence[IterVar] = ()) -> None:
+    """Skip the last input channels of sums, as many as attributes of a convolution say.
+
+    `blocks` is the axis that counts the blocks of a reduction that is cut.
+    """
     axes = compute_of(sums).reduce_axis
-    chunk, lane = axes[attrs.blocks_axis], axes[-1]
-    sums.skip_past(lane, (chunk, lane), known(chunk) * known(lane) - attrs.unused)
+    counted, lane = (*blocks, axes[attrs.blocks_axis], axes[-1]), axes[-1]
+    sums.skip_past(lane, counted, prod(map(known, counted)) - attrs.unused)

@@ -11,7 +11,9 @@ many weights   per group of tiles: V, made by all threads; parallel over panels:
 Of a volume a group may have tiles of several frames: those that they meet are transformed once.
 
 Where a run transforms the weights, either all threads do so before the first group; or a panel's
-are transformed for one row of points at a time, and multiplied from level 2. An image without the
+are transformed for one row of points at a time, and multiplied from level 2. Of many channels level
+2 does not hold the taps until the last row of points has read them: then the products of a block
+of the channels are added to those of the blocks before, at all points. An image without the
 zeros around it is read through guards, which tiles inside of it do not have.
 """
 
@@ -39,6 +41,7 @@ from treadle.cost.winograd import (
     fits_group,
     fits_weights,
     holds_a_tile,
+    stays_near,
 )
 from treadle.expr.nodes import int_value
 from treadle.graph.operator import Group
@@ -58,13 +61,13 @@ from treadle.ops.schedules.stages import (
 from treadle.ops.schedules.tiles import tiles_in_registers
 from treadle.target.base import Target
 from treadle.te.knobs import Knobs
-from treadle.te.operations import ComputeOp, IterVar
+from treadle.te.operations import IterVar
 from treadle.te.schedule import Schedule
 from treadle.te.stage import Stage
 
-
-_DEEP = 3
-"""Which axis of the sums is the depth's, after two of a stride and one of the input channels."""
+_CHANNELS, _DEEP = 2, 3
+"""Which axes of a reduction are the blocks of input channels, after two of a stride, and the taps
+of the depth."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,19 +198,20 @@ def schedule_winograd(group: Group, target: Target, knobs: Knobs) -> None:
     at_group, at_panel, at_tile = loops
     _input_transform(v, rows_in, plan, target, group.attrs)
     v.compute_at(result, at_group)
-    sums = _products(s, products, plan)
+    sums = _products(s, products, plan, _block_of_channels(products, shape, plan, target, knobs))
     if knobs.flag("unroll", default=False):  # up to 3 % faster, 1.3 times as long to compile
         sums.unroll(compute_of(sums).reduce_axis[-1])
+    cut, axes = _axes_of_sums(sums, products)
     skip_odd_ends(sums, group.attrs.axes)
     if group.attrs.unused:
-        skip_unused(sums, group.attrs)
+        skip_unused(sums, group.attrs, cut)
     panels = ceil(known(axes_of(products)[3]) / plan.registers.vectors)
     stays = shape.v_bytes(plan.rows * plan.columns, plan.frames) <= filled_bytes(target, 2)
     fetched = ceil(panels / target.cores) if stays else 1
     if group.attrs.plain_weights:
         transform_filters(s, sums, products, plan, target, knobs)
     is_fetched = plan.apart or not group.attrs.plain_weights
-    _fetch_next(sums, plan, width, fetched, target, knobs, weights_too=is_fetched)
+    _fetch_next(sums, axes, plan, width, fetched, target, knobs, weights_too=is_fetched)
     products.compute_at(result, at_panel)
     rows_out.compute_at(result, at_tile)
     in_columns_first(rows_out, held=held)
@@ -338,24 +342,55 @@ def _input_transform(v: Stage, rows: Stage, plan: Plan, target: Target, attrs: A
     rows.vectorize(icb)
 
 
-def _products(s: Schedule, products: Stage, plan: Plan) -> Stage:
-    """Sums in registers per point, tiles and vectors; return their stage."""
-    sums = s[s.cache_write(products.op.outputs[0], "local")]
+def _block_of_channels(
+    products: Stage, shape: WinogradShape, plan: Plan, target: Target, knobs: Knobs
+) -> int:
+    """Return knob "reduction_block": blocks of input channels to sum at a time; 0: all of them.
+
+    For weights that a run transforms by panel: the most for which level 2 keeps a panel's taps.
+    """
+    chunks = known(compute_of(products).reduce_axis[_CHANNELS])
+    if not shape.plain_weights or plan.apart or shape.images > 1:
+        return 0
+    blocks, vectors = _divisors(chunks)[:-1], plan.registers.vectors
+    fitting = [b for b in blocks if stays_near(shape, target, vectors, b / chunks)]
+    usual = 0 if stays_near(shape, target, vectors) else max(fitting, default=0)
+    return knobs.option("reduction_block", usual, (0, *blocks)) if blocks else 0
+
+
+def _products(s: Schedule, products: Stage, plan: Plan, block: int) -> Stage:
+    """Sums in registers per point, tiles and vectors; return their stage.
+
+    With a `block` they are those of so many blocks of channels, added up in memory.
+    """
+    cut: tuple[IterVar, ...] = ()
+    if block:
+        outer, _ = products.split(compute_of(products).reduce_axis[_CHANNELS], factor=block)
+        sums = s[s.rfactor(compute_of(products).output(0), outer)]
+        cut = compute_of(products).reduce_axis
+    else:
+        sums = s[s.cache_write(compute_of(products).output(0), "local")]
     i, j, n, oc, t, ocb = axes_of(products)
     t_outer, t_inner = products.split(t, factor=plan.registers.rows)
-    products.reorder(i, j, n, t_outer, oc, t_inner, ocb)
+    products.reorder(*cut, i, j, n, t_outer, oc, t_inner, ocb)
     products.unroll(oc)
     products.unroll(t_inner)
     products.vectorize(ocb)
     sums.compute_at(products, t_outer)
-    op = sums.op
-    assert isinstance(op, ComputeOp)
-    i, j, n, oc, t, ocb = op.axis
-    sums.reorder(*op.reduce_axis, i, j, n, t, oc, ocb)
-    for axis in (i, j, n, t, oc):
+    op = compute_of(sums)
+    *outside, oc, t, ocb = op.axis
+    sums.reorder(*op.reduce_axis, *outside, t, oc, ocb)
+    for axis in (*outside, t, oc):
         sums.unroll(axis)
     sums.vectorize(ocb)
     return sums
+
+
+def _axes_of_sums(sums: Stage, products: Stage) -> tuple[list[IterVar], list[IterVar]]:
+    """Return the axes of sums: that of the blocks of a cut reduction, if any, and the products'."""
+    axes = list(compute_of(sums).axis)
+    cut = len(axes) - len(axes_of(products))
+    return axes[:cut], axes[cut:]
 
 
 def transform_filters(
@@ -382,12 +417,18 @@ def transform_filters(
         return
     u.compute_at(products, axes_of(products)[0])
     if knobs.flag("fetch_next_taps", default=True):
-        op = compute_of(sums)
-        i, j, _, oc, *tiles, _ = op.axis
-        run = ([tiles[-1]], plan.registers.rows, plan.rows * plan.columns)
+        cut, (i, j, b, oc, *tiles, _) = _axes_of_sums(sums, products)
         taps, step = compute_of(u).input_tensors[0], plan.registers.vectors
-        level, loop = panel_level(target), op.reduce_axis[-1]
-        sums.prefetch_panel(taps, loop, [oc], step=step, tiles=[([i, j], 1), run], level=level)
+        level, loop = panel_level(target), compute_of(sums).reduce_axis[-1]
+        points: tuple[list[IterVar], int] = ([*cut, i, j], 1)
+        before = [points, *_passes(b, tiles[-1], plan)]
+        sums.prefetch_panel(taps, loop, [oc], step=step, tiles=before, level=level)
+
+
+def _passes(b: IterVar, t: IterVar, plan: Plan) -> list[tuple[list[IterVar], int, int]]:
+    """Return the register tiles of a group that read the same weights, as `prefetch_panel` does."""
+    of_frame = ([t], plan.registers.rows, plan.rows * plan.columns)
+    return [([b], 1, plan.frames), of_frame] if plan.frames > 1 else [of_frame]
 
 
 def skip_odd_ends(sums: Stage, axes: Sequence[FilterAxis]) -> None:
@@ -400,6 +441,7 @@ def skip_odd_ends(sums: Stage, axes: Sequence[FilterAxis]) -> None:
 
 def _fetch_next(
     sums: Stage,
+    axes: Sequence[IterVar],
     plan: Plan,
     width: int,
     panels: int,
@@ -420,7 +462,7 @@ def _fetch_next(
     op = compute_of(sums)
     v, weights = op.input_tensors
     vectors, rows = plan.registers.vectors, plan.registers.rows
-    i, j, b, oc, t, _ = op.axis
+    i, j, b, oc, t, _ = axes
     ic, icb = op.reduce_axis[-2:]
     points = (oc, i, j)
     if plan.by_panel and knobs.flag("fetch_inputs", default=spares_buffers(target)):
@@ -438,11 +480,8 @@ def _fetch_next(
     if steps := fetch_distance(knobs, "fetch_weights", STEPS_TO_LEVEL2, pays=pays):
         sums.prefetch(weights, icb, steps)
     if weights_too and knobs.flag("fetch_next_weights", default=True):
-        passes = [([t], rows, plan.rows * plan.columns)]
-        if plan.frames > 1:
-            passes = [([b], 1, plan.frames), *passes]
-        level = panel_level(target)
-        sums.prefetch_panel(weights, icb, points, step=vectors, tiles=passes, level=level)
+        tiles, level = _passes(b, t, plan), panel_level(target)
+        sums.prefetch_panel(weights, icb, points, step=vectors, tiles=tiles, level=level)
 
 
 def in_columns_first(rows_out: Stage, *, held: bool) -> None:
