@@ -65,6 +65,8 @@ from treadle.te.operations import IterVar
 from treadle.te.schedule import Schedule
 from treadle.te.stage import Stage
 
+_Tiles = tuple[Sequence[IterVar], int] | tuple[Sequence[IterVar], int, int]
+"""Tiles that `prefetch_panel` shares work out to."""
 _CHANNELS, _DEEP = 2, 3
 """Which axes of a reduction are the blocks of input channels, after two of a stride, and the taps
 of the depth."""
@@ -420,14 +422,13 @@ def transform_filters(
         cut, (i, j, b, oc, *tiles, _) = _axes_of_sums(sums, products)
         taps, step = compute_of(u).input_tensors[0], plan.registers.vectors
         level, loop = panel_level(target), compute_of(sums).reduce_axis[-1]
-        points: tuple[list[IterVar], int] = ([*cut, i, j], 1)
-        before = [points, *_passes(b, tiles[-1], plan)]
+        before: list[_Tiles] = [([*cut, i, j], 1), *_passes(b, tiles[-1], plan)]
         sums.prefetch_panel(taps, loop, [oc], step=step, tiles=before, level=level)
 
 
-def _passes(b: IterVar, t: IterVar, plan: Plan) -> list[tuple[list[IterVar], int, int]]:
-    """Return the register tiles of a group that read the same weights, as `prefetch_panel` does."""
-    of_frame = ([t], plan.registers.rows, plan.rows * plan.columns)
+def _passes(b: IterVar, t: IterVar, plan: Plan) -> list[_Tiles]:
+    """Return the register tiles of a group that read the same weights."""
+    of_frame: _Tiles = ([t], plan.registers.rows, plan.rows * plan.columns)
     return [([b], 1, plan.frames), of_frame] if plan.frames > 1 else [of_frame]
 
 
