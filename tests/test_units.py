@@ -75,6 +75,7 @@ FORMATS = {
 MARKS = {
     "ops/schedules/conv.py": {"DYNAMIC"},
     "ops/schedules/default.py": {"_IMAGE_AXES"},
+    "ops/schedules/winograd.py": {"_CHANNELS", "_DEEP"},
     "optimize/channel_order.py": {"PADDING"},
 }
 """Values that stand for something else, and numbers of axes."""

@@ -126,8 +126,7 @@ class WinogradShape:
 
     def read(self, frames: int) -> int:
         """Return how many frames some neighbouring ones of the outputs meet, or go past."""
-        between = (frames - 1) * self.deep_stride + (self.deep_taps - 1) * self.deep_gap + 1
-        return between
+        return (frames - 1) * self.deep_stride + (self.deep_taps - 1) * self.deep_gap + 1
 
     def v_bytes(self, tiles: int, frames: int = 1) -> int:
         """The transformed inputs of some tiles of so many frames of the outputs."""
