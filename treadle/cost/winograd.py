@@ -51,6 +51,23 @@ _SHARED_ROOM = 4
 
 
 @dataclass(frozen=True, slots=True)
+class Depth:
+    """How a window moves along the depth of a volume, of which the outputs have `frames`.
+
+    Each of its `taps`, `gap` apart, meets another of the frames read, which move on by `stride`.
+    """
+
+    frames: int = 1
+    taps: int = 1
+    stride: int = 1
+    gap: int = 1
+
+    def read(self, frames: int) -> int:
+        """Return how many frames some neighbouring ones of the outputs meet, or go past."""
+        return (frames - 1) * self.stride + (self.taps - 1) * self.gap + 1
+
+
+@dataclass(frozen=True, slots=True)
 class WinogradShape:
     """Sizes of one convolution: tiles down and across, channels, bytes.
 
@@ -60,8 +77,7 @@ class WinogradShape:
     `itemsize` bytes. Where the columns of `across` are the positions of a volume's images, `row`
     are those of one row of an image.
 
-    The `batch` images of a volume are `frames` of each; a kernel position of `deep_taps` along the
-    depth, `deep_gap` apart, meets another of the frames read, which move on by `deep_stride`.
+    The frames of a volume's outputs are images of the `batch`, which meet others along the `depth`.
     """
 
     tile: int
@@ -79,10 +95,7 @@ class WinogradShape:
     itemsize: int = 4
     kernel: tuple[int, int] = (3, 3)
     row: int = 0
-    frames: int = 1
-    deep_taps: int = 1
-    deep_stride: int = 1
-    deep_gap: int = 1
+    depth: Depth = Depth()
 
     @property
     def axes(self) -> tuple[FilterAxis, FilterAxis]:
@@ -108,7 +121,7 @@ class WinogradShape:
     @property
     def reduced(self) -> int:
         """How many of the inputs an output channel sums, those of all frames it meets."""
-        return self.inputs // self.groups * self.deep_taps
+        return self.inputs // self.groups * self.depth.taps
 
     @property
     def vectors(self) -> int:
@@ -124,13 +137,9 @@ class WinogradShape:
         """The weights of a panel of so many vectors at a row of points."""
         return self.itemsize * self.axes[1].points * self.reduced * vectors * self.block
 
-    def read(self, frames: int) -> int:
-        """Return how many frames some neighbouring ones of the outputs meet, or go past."""
-        return (frames - 1) * self.deep_stride + (self.deep_taps - 1) * self.deep_gap + 1
-
     def v_bytes(self, tiles: int, frames: int = 1) -> int:
         """The transformed inputs of some tiles of so many frames of the outputs."""
-        return self.itemsize * self.points * self.inputs * tiles * self.read(frames)
+        return self.itemsize * self.points * self.inputs * tiles * self.depth.read(frames)
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +249,7 @@ def _cycles_of_groups(
     seen = 0.0
     if weights > target.l2_bytes:
         seen = _SEEN_WEIGHTS * (times - 1) * weights / shared_bytes_per_cycle(target)
-    channels = shape.read(frames) * shape.inputs + frames * shape.outputs
+    channels = shape.depth.read(frames) * shape.inputs + frames * shape.outputs
     touched = tiles * shape.points * channels / shape.block * width
     operations = sum(_OPERATIONS[axis.points] for axis in shape.axes)
     transforms = fma_cycles(touched * operations, target)

@@ -13,7 +13,7 @@ from tests.ops.schedules.compiled import check
 from tests.targets import AVX512 as TARGET
 from tests.targets import with_caches
 from treadle.build.kernel import Kernel
-from treadle.cost.winograd import WinogradShape
+from treadle.cost.winograd import Depth, WinogradShape
 from treadle.graph.nodes import Function, Var
 from treadle.graph.types import TensorType
 from treadle.loop.nodes import For, Prefetch, sub_stmts, walk_stmts
@@ -91,12 +91,12 @@ def test_plain_weights_are_transformed_once_or_by_panel(
     assert apart or lines_of(kernel, "w") == 1
 
 
-def plain_kernel(pixels: int, blocks: int, target: Target) -> Kernel:
-    """Return the kernel of a filtering by tiles of 4 that transforms its weights."""
-    padded = -(-pixels // 4) * 4 + 2
+def plain_kernel(pixels: int, blocks: int, target: Target, tile: int = 4) -> Kernel:
+    """Return the kernel of a filtering that transforms its weights."""
+    padded = -(-pixels // tile) * tile + 2
     x = Var("x", TensorType((1, blocks, padded, padded, 16), "float32"))
     w = Var("w", TensorType((blocks, blocks, 16, 3, 3, 16), "float32"))
-    call = conv2d_winograd_nchwc(x, w, tile=4, height=pixels, width=pixels, plain_weights=True)
+    call = conv2d_winograd_nchwc(x, w, tile=tile, height=pixels, width=pixels, plain_weights=True)
     return Kernel(Function((x, w), call, "winograd"), target)
 
 
@@ -114,11 +114,8 @@ def lines_of(kernel: Kernel, name: str) -> int:
 def block_of(channels: int, pixels: int, tile: int, target: Target) -> int:
     """Return the blocks of channels that are summed at a time; 0 where the reduction is whole."""
     blocks = channels // 16
-    x = Var("x", TensorType((1, blocks, *2 * (-(-pixels // tile) * tile + 2,), 16), "float32"))
-    w = Var("w", TensorType((blocks, blocks, 16, 3, 3, 16), "float32"))
-    call = conv2d_winograd_nchwc(x, w, tile=tile, height=pixels, width=pixels, plain_weights=True)
-    kernel = Kernel(Function((x, w), call, "winograd"), target)
-    found = re.search(r"for ic\.outer in range\((\d+)\)", kernel.loop_text())
+    text = plain_kernel(pixels, blocks, target, tile).loop_text()
+    found = re.search(r"for ic\.outer in range\((\d+)\)", text)
     return blocks // int(found[1]) if found else 0
 
 
@@ -164,10 +161,10 @@ def test_frames_of_a_group_meet_each_others_transforms(
 
 def test_a_frame_is_transformed_once_for_all_that_meet_it() -> None:
     """8 of 64 x 64 outputs meet 10, and a group of fewer rows of tiles is cheaper with them."""
-    shape = WinogradShape(4, 16, 16, 16, 16, 16, 32, frames=32, deep_taps=3)
+    shape = WinogradShape(4, 16, 16, 16, 16, 16, 32, depth=Depth(32, taps=3))
     plan = plan_winograd(shape, TARGET)
     assert plan.frames > 1
-    assert shape.frames % plan.frames == 0
+    assert shape.depth.frames % plan.frames == 0
     alone = plan_winograd(shape, TARGET, knobs=Knobs(Config.of({"frames": 1})))
     assert plan.cycles < 0.9 * alone.cycles
-    assert plan_winograd(replace(shape, deep_taps=1), TARGET).frames == 1
+    assert plan_winograd(replace(shape, depth=Depth(32)), TARGET).frames == 1

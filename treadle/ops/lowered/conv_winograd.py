@@ -240,8 +240,8 @@ class _Extents:
     """The extents of the stages of one call.
 
     `chunks`: blocks of input channels that one kernel position of the depth sums, those of all
-    images of a stride; `taps` are these positions. A depth counts as part of the batch: `frames` of
-    the outputs for each image, `read` of the inputs.
+    images of a stride; `taps` are these positions. A depth counts as part of the batch: of `images`
+    of the outputs, `frames` for each, and of `images_read` of the inputs, `read` for each.
     """
 
     made: TensorType
@@ -249,15 +249,14 @@ class _Extents:
     taps: int
     frames: int
     read: int
-    batch: Expr
+    images: Expr
+    images_read: Expr
     chunks: int
     down: int
     across: int
 
     def frame_read(self, b: Expr, tap: Expr) -> Expr:
         """Return which of the images read a kernel position of the depth meets for output `b`."""
-        if not self.depth:
-            return b
         of_image = self.depth[0].position(te.floormod(b, self.frames), tap)
         return te.floordiv(b, self.frames) * self.read + of_image
 
@@ -269,13 +268,16 @@ def _extents_of(attrs: WinogradAttrs, x: te.Tensor, u: te.Tensor) -> _Extents:
     chunks = known_extent(data, 1, "channel blocks") * attrs.images
     taps = summed * attrs.images * attrs.groups // (attrs.images_of_weights * chunks)
     depth = _depth(attrs, data, taps)
+    frames = known_extent(made, 2, "depth") if depth else 1
+    read = known_extent(data, 2, "depth") if depth else 1
     return _Extents(
         made=made,
         depth=depth,
         taps=taps,
-        frames=known_extent(made, 2, "depth") if depth else 1,
-        read=known_extent(data, 2, "depth") if depth else 1,
-        batch=x.shape[0],
+        frames=frames,
+        read=read,
+        images=simplify(x.shape[0] * frames),
+        images_read=simplify(x.shape[0] * read),
         chunks=chunks,
         down=attrs.axes[0].tiles(attrs.height),
         across=attrs.axes[1].tiles(attrs.width),
@@ -309,7 +311,7 @@ def _input_transform(
 ) -> tuple[te.Tensor, te.Tensor]:
     """Return B^T d, [point, image, chunk, tile row, column, ib], and V = B^T d B of it."""
     high, wide = attrs.axes
-    n, chunks, ib = simplify(extents.batch * extents.read), extents.chunks, x.shape[-1]
+    n, chunks, ib = extents.images_read, extents.chunks, x.shape[-1]
     down, across = extents.down, extents.across
     columns = wide.reads(attrs.width) // wide.stride
 
@@ -377,8 +379,7 @@ def _products(attrs: WinogradAttrs, v: te.Tensor, u: te.Tensor, extents: _Extent
         return te.sum(value * u[o, i, j, chunk, icb, obk], axis=[*phases, ic, *deep, icb])
 
     down, across = (axis.points for axis in attrs.axes)
-    images = simplify(extents.batch * extents.frames)
-    shape = (down, across, images, oc, extents.down * extents.across, ob)
+    shape = (down, across, extents.images, oc, extents.down * extents.across, ob)
     return te.compute_one(shape, products, name="winograd_products")
 
 
@@ -394,8 +395,7 @@ def _output_transform(
         column = [products[i, j, b, o, tile, obk] for i in range(high.points)]
         return element_at(output_forms(column, high.tile), r)
 
-    images = simplify(extents.batch * extents.frames)
-    shape = (images, oc, extents.down, high.tile, extents.across, wide.points, ob)
+    shape = (extents.images, oc, extents.down, high.tile, extents.across, wide.points, ob)
     rows = te.compute_one(shape, rows_out, name="output_rows")
 
     def columns_out(b: Expr, o: Expr, *at: Expr) -> Expr:

@@ -78,13 +78,12 @@ def unroll_accumulators(total: Stage, axes: Sequence[IterVar]) -> None:
     total.vectorize(axes[-1])
 
 
-def cut_reduction(total: Stage, block: int) -> Stage:
-    """Cut the first axis of a reduction into blocks of so many steps; return the sums of a block.
+def cut_reduction(total: Stage, block: int, axis: int = 0) -> Stage:
+    """Cut an axis of a reduction into blocks of so many steps; return the sums of a block.
 
     What is left to `total` is to add these up.
     """
-    steps, *_ = compute_of(total).reduce_axis
-    outer, _ = total.split(steps, factor=block)
+    outer, _ = total.split(compute_of(total).reduce_axis[axis], factor=block)
     s = total.schedule
     return s[s.rfactor(compute_of(total).output(0), outer)]
 

@@ -34,6 +34,7 @@ from treadle.cost.memory import (
 )
 from treadle.cost.registers import Tile, tile_cycles, tile_set_cycles
 from treadle.cost.winograd import (
+    Depth,
     Grouping,
     WinogradShape,
     cycles_of_tiles,
@@ -49,6 +50,7 @@ from treadle.ops.schedules.stages import (
     axes_of,
     by_register,
     compute_of,
+    cut_reduction,
     fetch_distance,
     inline_border,
     inline_movement,
@@ -105,7 +107,7 @@ def plan_winograd(
         return min(cycles(group, frames) for frames in _frames(shape, target, group))
 
     group, frames = asked.pick("group", _groupings(shape, target), cost=least), 1
-    if shape.deep_taps > 1:
+    if shape.depth.taps > 1:
         together = _frames(shape, target, group)
         frames = asked.pick("frames", together, cost=lambda frames: cycles(group, frames))
     return plan_of_group(shape, target, group, asked, width=width, frames=frames)
@@ -113,9 +115,9 @@ def plan_winograd(
 
 def _frames(shape: WinogradShape, target: Target, group: Grouping) -> list[int]:
     """Return of how many frames of a volume a group may have tiles; of images it is one."""
-    if shape.deep_taps == 1:
+    if shape.depth.taps == 1:
         return [1]
-    numbers = _divisors(shape.frames)
+    numbers = _divisors(shape.depth.frames)
     return [f for f in numbers if f == 1 or fits_group(shape, target, group, f)]
 
 
@@ -228,9 +230,9 @@ def schedule_winograd(group: Group, target: Target, knobs: Knobs) -> None:
 
 def _shape_of(group: Group) -> WinogradShape:
     _, v, products, rows_out = group.anchor[:4]
-    _, _, batch, chunks, tiles, block = (int_value(d) or 1 for d in v.shape)
+    chunks, tiles, block = (int_value(d) or 1 for d in v.shape[3:])
     across = int_value(rows_out.shape[4]) or 1
-    filters, lanes = (int_value(products.shape[k]) or 1 for k in (3, 5))
+    _, _, batch, filters, _, lanes = (int_value(d) or 1 for d in products.shape)
     outputs = filters * lanes
     channels = (chunks * block, outputs, lanes)
     attrs = group.attrs
@@ -238,23 +240,17 @@ def _shape_of(group: Group) -> WinogradShape:
     how = (attrs.dilations, attrs.stride, attrs.unused, attrs.groups, attrs.plain_weights)
     sizes = (attrs.tile, down, across, *channels, batch)
     row = (int_value(group.anchor[-1].shape[-2]) or 1) if attrs.along_depth else 0
-    shape = WinogradShape(*sizes, *how, kernel=attrs.kernel, row=row)
-    if (taps := _taps_of_depth(group.schedule[products])) is None:
-        return shape
-    return replace(
-        shape,
-        batch=int_value(products.shape[2]) or 1,
-        frames=int_value(group.anchor[-1].shape[2]) or 1,
-        deep_taps=taps,
-        deep_stride=attrs.deep_stride,
-        deep_gap=attrs.deep_dilation,
-    )
+    return WinogradShape(*sizes, *how, kernel=attrs.kernel, row=row, depth=_depth_of(group))
 
 
-def _taps_of_depth(products: Stage) -> int | None:
-    """Return how many taps along the depth of a volume products sum; None of an image."""
-    reduced = compute_of(products).reduce_axis
-    return known(reduced[_DEEP]) if len(reduced) > _DEEP + 1 else None
+def _depth_of(group: Group) -> Depth:
+    """Return how the window moves along the depth of a volume; of an image not at all."""
+    *_, result = group.anchor
+    reduced = compute_of(group.schedule[group.anchor[2]]).reduce_axis
+    if len(reduced) <= _DEEP + 1:
+        return Depth()
+    how = (group.attrs.deep_stride, group.attrs.deep_dilation)
+    return Depth(int_value(result.shape[2]) or 1, known(reduced[_DEEP]), *how)
 
 
 def _width(stage: Stage, target: Target) -> int:
@@ -367,8 +363,7 @@ def _products(s: Schedule, products: Stage, plan: Plan, block: int) -> Stage:
     """
     cut: tuple[IterVar, ...] = ()
     if block:
-        outer, _ = products.split(compute_of(products).reduce_axis[_CHANNELS], factor=block)
-        sums = s[s.rfactor(compute_of(products).output(0), outer)]
+        sums = cut_reduction(products, block, _CHANNELS)
         cut = compute_of(products).reduce_axis
     else:
         sums = s[s.cache_write(compute_of(products).output(0), "local")]

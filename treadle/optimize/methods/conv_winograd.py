@@ -25,7 +25,7 @@ from treadle.cost.filtering import (
     weights_at_points,
     why_not_filtered,
 )
-from treadle.cost.winograd import WinogradShape, fits_weights
+from treadle.cost.winograd import Depth, WinogradShape, fits_weights
 from treadle.graph.nodes import Constant, Node
 from treadle.graph.types import known_sizes
 from treadle.ops.conv import conv
@@ -131,17 +131,13 @@ def _image_window(site: ConvSite) -> tuple[WindowAxis, WindowAxis]:
     return high, wide
 
 
-def _depth(site: ConvSite) -> dict[str, int]:
-    """Return what `WinogradShape` says of the depth of a volume."""
+def _depth(site: ConvSite) -> Depth:
+    """Return how the window moves along the depth of a volume; of an image not at all."""
     if not _is_volume(site):
-        return {}
+        return Depth()
     deep = site.window[0]
-    return {
-        "frames": known_sizes((deep.out,))[0],
-        "deep_taps": deep.kernel,
-        "deep_stride": deep.stride,
-        "deep_gap": deep.dilation,
-    }
+    (frames,) = known_sizes((deep.out,))
+    return Depth(frames, deep.kernel, deep.stride, deep.dilation)
 
 
 def _kernel(site: ConvSite) -> tuple[int, int]:
@@ -221,7 +217,7 @@ def _shape(site: ConvSite, tile: int, together: int, *, at_runtime: bool = False
         at_runtime,
         kernel=_kernel(site),
         row=known_sizes(site.data.shape[-1:])[0] if _is_along_depth(site) else 0,
-        **_depth(site),
+        depth=_depth(site),
     )
 
 
