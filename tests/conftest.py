@@ -14,7 +14,7 @@ import hypothesis
 import numpy as np
 import pytest
 
-from tests.devices import has_opencl
+from tests.devices import opencl_trouble
 
 _CACHE = "TREADLE_CACHE"
 _MODEL_CACHE = "TREADLE_MODEL_CACHE"
@@ -54,8 +54,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if item.get_closest_marker("torch") is not None:
                 item.add_marker(skip)
     on_device = [item for item in items if item.get_closest_marker("opencl") is not None]
-    if on_device and not has_opencl():
-        skip = pytest.mark.skip(reason="there is no OpenCL here: pip install treadle[opencl]")
+    if on_device and (trouble := opencl_trouble()):
+        skip = pytest.mark.skip(reason=trouble)
         for item in on_device:
             item.add_marker(skip)
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 import onnx
@@ -13,7 +14,7 @@ from treadle.errors import DeviceError
 from treadle.runtime.extents import Formula
 from treadle.runtime.gpu import nvrtc
 from treadle.runtime.gpu.code import GpuCode
-from treadle.runtime.gpu.devices import found_devices
+from treadle.runtime.gpu.devices import found_devices, opened
 from treadle.runtime.launches import Launch
 from treadle.runtime.signature import Param, Signature
 
@@ -28,12 +29,24 @@ __kernel void add_one(__global const float* a, __global float* b, long n) {
 BLOCK = 64
 
 
-def has_opencl() -> bool:
-    """True where there is a device of OpenCL, such as PoCL's."""
+@cache
+def opencl_trouble() -> str:
+    """Return why no kernel can be built for a device of OpenCL here; "" where one can.
+
+    A driver may be there and refuse every kernel: PoCL does so on CPUs newer than itself.
+    """
     try:
-        return bool(found_devices("opencl"))
-    except DeviceError:
-        return False
+        if not found_devices("opencl"):
+            return 'there is no OpenCL here: pip install "treadle[opencl]"'
+        opened("opencl").driver.load(ADD_ONE.encode()).close()
+    except DeviceError as error:
+        return str(error)
+    return ""
+
+
+def has_opencl() -> bool:
+    """True where there is a device of OpenCL, such as PoCL's, that takes kernels."""
+    return not opencl_trouble()
 
 
 def has_nvrtc() -> bool:

@@ -9,8 +9,9 @@ from threading import RLock
 import pytest
 
 from treadle.errors import DeviceError
-from treadle.runtime.gpu import cuda, nvrtc, opencl_library
+from treadle.runtime.gpu import cuda, nvrtc, opencl, opencl_library
 from treadle.runtime.gpu.devices import Pool, opened
+from treadle.runtime.gpu.libraries import distribution_files
 
 
 class _Memory:
@@ -78,6 +79,20 @@ def no_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "opened", lambda names: None)
     for function in (cuda._started, nvrtc._functions, opencl_library.functions):
         function.cache_clear()
+
+
+def test_files_of_distributions_are_found_by_name() -> None:
+    (found,) = distribution_files("numpy", "METADATA")
+    assert found.is_file()
+    assert not distribution_files("numpy", "libintelocl.so")
+    assert not distribution_files("no-such-distribution", "libintelocl.so")
+
+
+def test_a_driver_older_than_the_cpu_is_told_from_a_wrong_kernel() -> None:
+    old = opencl.refusal("pthread", "error: unknown target CPU 'generic'")
+    assert "pthread refuses the text of a kernel: error: unknown target CPU" in str(old)
+    assert "pip install intel-opencl-rt" in old.hint
+    assert not opencl.refusal("pthread", "error: use of undeclared identifier").hint
 
 
 @pytest.mark.usefixtures("no_libraries")

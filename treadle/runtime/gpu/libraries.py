@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, files
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,18 @@ def package_files(package: str, pattern: str) -> list[Path]:
         return []
     folders = [Path(place) for place in found.submodule_search_locations or ()]
     return sorted((file for folder in folders for file in folder.glob(pattern)), reverse=True)
+
+
+def distribution_files(name: str, file: str) -> list[Path]:
+    """Return where pip put the files of that name of a distribution, wherever in the environment.
+
+    Nothing of it is imported.
+    """
+    try:
+        found = files(name)
+    except PackageNotFoundError:
+        return []
+    return [Path(str(place.locate())) for place in found or () if place.name == file]
 
 
 def typed(library: ctypes.CDLL, signatures: Mapping[str, Types]) -> dict[str, Function]:

@@ -20,6 +20,12 @@ _NAME, _DRIVER_VERSION, _DEVICE_VERSION, _SVM = 0x102B, 0x102D, 0x102F, 0x1053
 _BUILD_LOG, _QUEUE_PROPERTIES, _PROFILED, _READ_WRITE = 0x1183, 0x1093, 2, 1
 _EVENT_END = 0x1283
 
+_UNKNOWN_CPU = "unknown target CPU"
+_OTHER_DRIVER = (
+    "the driver is older than this CPU: install a newer one, "
+    "such as Intel's for all x86-64 CPUs: pip install intel-opencl-rt intel-cmplr-lib-rt"
+)
+
 _ERRORS = {
     -4: "memory of the device is exhausted", -5: "the device is out of resources",
     -6: "memory of the host is exhausted", -11: "the program does not compile",
@@ -106,6 +112,12 @@ def facts_of(index: int) -> DeviceFacts:
     )
 
 
+def refusal(device: str, log: str) -> DeviceError:
+    """Return the error of a kernel that a device's compiler refuses, with what that wrote."""
+    hint = _OTHER_DRIVER if _UNKNOWN_CPU in log else ""
+    return DeviceError(f"{device} refuses the text of a kernel: {log}", hint=hint)
+
+
 class OpenclDriver:
     """A device of OpenCL, open: see `GpuDriver`."""
 
@@ -141,7 +153,7 @@ class OpenclDriver:
                 log = text_of(tell, program, self._device, _BUILD_LOG)
                 _call("clReleaseProgram", program)
                 words = log.rstrip(b"\0").decode(errors="replace").strip()
-                raise DeviceError(f"{self.facts.name} refuses the text of a kernel: {words}")
+                raise refusal(self.facts.name, words)
             return _Program(self, program)
 
     def prepared(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""OpenCL's functions: of the loader that a system has, or straight out of PoCL's package.
+"""OpenCL's functions: of the loader that a system has, or straight out of a package's driver.
 
 A driver shows its functions as a table, in the order of Khronos's cl_icd.h; a loader calls those
 of the driver that an object belongs to. Where one driver is all there is, its table does.
@@ -25,7 +25,7 @@ from functools import cache
 from typing import Any
 
 from treadle.errors import DeviceError
-from treadle.runtime.gpu.libraries import opened, package_files
+from treadle.runtime.gpu.libraries import distribution_files, opened, package_files
 
 _INSTALL = 'install the vendor\'s driver, or PoCL for the CPU: pip install "treadle[opencl]"'
 _LOADERS = ("libOpenCL.so.1", "libOpenCL.so")
@@ -89,7 +89,15 @@ def _from_loader() -> Functions | None:
 
 
 def _from_package() -> Functions | None:
-    library = opened(package_files("pyopencl", ".libs/libpocl*.so"))
+    """Return the functions of a driver for CPUs: Intel's, which nobody has who did not ask for it,
+    or PoCL's.
+    """
+    library = opened(
+        [
+            *distribution_files("intel-opencl-rt", "libintelocl.so"),
+            *package_files("pyopencl", ".libs/libpocl*.so"),
+        ]
+    )
     if library is None:
         return None
     find = library.clGetExtensionFunctionAddress
