@@ -81,3 +81,13 @@ def test_a_target_of_an_unknown_cpu_stays_as_it_is_stated() -> None:
     assert target_of("llvm", arm((0x41, 0xD0B)), ["neon"]) == "llvm"
     bare = "llvm -mtriple=aarch64-linux-gnu"
     assert target_of(bare, arm((0x41, 0xD03)), ["neon"]) == f"{bare} -mcpu=cortex-a53"
+
+
+def test_a_board_with_more_than_its_cpu_has_is_named_by_what_it_has() -> None:
+    shown = x86("GenuineIntel", 6, 167)
+    architecture = architecture_of("x86_64-linux-gnu")
+    assert architecture is not None
+    features = architecture.cpus["sapphirerapids"] - {"gfni"}
+    assert target_of("llvm -mtriple=x86_64-linux-gnu", shown, features) == (
+        "llvm -mtriple=x86_64-linux-gnu -mcpu=sapphirerapids -mattr=-gfni"
+    )

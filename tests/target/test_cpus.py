@@ -41,3 +41,33 @@ def test_cpus_imply_features_by_name() -> None:
     assert "avx512vnni" not in implied_features("x86_64-linux-gnu", "skylake-avx512")
     assert implied_features("x86_64-linux-gnu", "no-such-cpu") == frozenset()
     assert implied_features("sparc-linux", "v9") == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("shown", "of", "named"),
+    [
+        ("rocketlake", "sapphirerapids", "sapphirerapids"),
+        ("rocketlake", "rocketlake", "rocketlake"),
+        ("haswell", "skylake-avx512", "skylake-avx512"),
+        ("skylake-avx512", "icelake-server", "icelake-server"),
+        ("znver3", "znver4", "znver4"),
+        ("znver4", "znver5", "znver5"),
+        ("znver4", "icelake-server", "znver4"),  # features are hidden
+        ("x86-64-v3", "znver4", "x86-64-v3"),  # the name of no CPU
+        ("generic", "znver4", "generic"),
+    ],
+)
+def test_features_tell_the_cpu_that_a_virtual_machine_hides(
+    shown: str, of: str, named: str
+) -> None:
+    architecture = architecture_of("x86_64-linux-gnu")
+    assert architecture is not None
+    features = {*architecture.cpus[of], "aes", "amx-tile"}  # some of which kernels do not need
+    assert architecture.cpu_with(shown, features) == named
+
+
+def test_an_arm_cpu_keeps_its_name() -> None:
+    architecture = architecture_of("aarch64-linux-gnu")
+    assert architecture is not None
+    features = architecture.cpus["neoverse-v2"]
+    assert architecture.cpu_with("cortex-a76", features) == "cortex-a76"

@@ -79,7 +79,9 @@ def target_of(stated: str, cpuinfo: str, features: Iterable[str]) -> str:
         return stated
     architecture = architecture_of(triple[1])
     assert architecture is not None  # it has a CPU of that name
-    missing = sorted(architecture.cpus[cpu] - architecture.closure(features))
+    features = architecture.closure(features)
+    cpu = architecture.cpu_with(cpu, features)
+    missing = sorted(architecture.cpus[cpu] - features)
     changes = re.search(r" -mattr=(\S+)", stated)
     more = [] if changes is None else changes[1].split(",")
     more = [change for change in more if change[1:] not in architecture.cpus[cpu]]

@@ -5,9 +5,9 @@ The tables hold facts about LLVM 22. A feature line reads `name(features it need
 `names: features`, where `@name` stands for the features of another CPU. Features that numeric code
 never uses (cryptography, transactions, tuning flags) are left out or only accepted by name. The
 native runtime loads code of CPUs with 64 bits; for those with 32 there is C source. The generic
-RISC-V has
-what every Linux distribution assumes; names that LLVM only tunes for, and
-CPUs with features that the runtime cannot ask for, are left out.
+RISC-V has what every Linux distribution assumes; names that LLVM only tunes for, and CPUs with
+features that the runtime cannot ask for, are left out. Of several CPUs of one line the first is the
+one that servers have, or the oldest.
 """
 
 from __future__ import annotations
@@ -45,22 +45,22 @@ tremont: @atom_sse4_2_movbe gfni
 bdver1: @amdfam10 xop
 btver2: @amdfam10 bmi movbe f16c
 bdver2 bdver3: @bdver1 bmi f16c fma
-broadwell haswell skylake x86-64-v3 znver1 znver2 znver3: @btver2 bmi2 fma avx2
-alderlake gracemont meteorlake raptorlake: @broadwell gfni avxvnni
-bdver4: @broadwell xop
-knl: @broadwell avx512cd
+haswell broadwell skylake x86-64-v3 znver1 znver2 znver3: @btver2 bmi2 fma avx2
+alderlake gracemont meteorlake raptorlake: @haswell gfni avxvnni
+bdver4: @haswell xop
+knl: @haswell avx512cd
 knm: @knl avx512vpopcntdq
 arrowlake grandridge sierraforest: @alderlake avxvnniint8 avxneconvert avxifma
-skx skylake-avx512 x86-64-v4: @knl avx512dq avx512bw avx512vl
+skylake-avx512 skx x86-64-v4: @knl avx512dq avx512bw avx512vl
 arrowlake-s clearwaterforest lunarlake pantherlake wildcatlake: @arrowlake avxvnniint16
 cascadelake: @skx avx512vnni
 cannonlake: @skx avx512ifma avx512vbmi
 cooperlake: @cascadelake avx512bf16
-icelake-client icelake-server rocketlake tigerlake: @cannonlake gfni avx512vbmi2 avx512vnni
+icelake-server icelake-client rocketlake tigerlake: @cannonlake gfni avx512vbmi2 avx512vnni
   avx512bitalg avx512vpopcntdq
 znver4: @icelake-client avx512bf16
 znver5: @znver4 avxvnni
-emeraldrapids sapphirerapids: @znver5 avx512fp16
+sapphirerapids emeraldrapids: @znver5 avx512fp16
 graniterapids graniterapids-d: @emeraldrapids
 """
 _AARCH64_FEATURES = """
@@ -144,6 +144,10 @@ _OTHER_FEATURES: Mapping[str, str] = {
 }
 
 
+_AMD = re.compile("amdfam|athlon|barcelona|bdver|btver|k8|opteron|znver")
+_LEVELS = re.compile(r"generic|x86-64")
+"""Names of x86 that are AMD's (all others are Intel's), and those that are no CPU's."""
+
 _META = frozenset({"avx10.1"})
 """Names that stand for other features and for nothing else (with v8a, v8.1a, ...)."""
 
@@ -172,6 +176,23 @@ class Architecture:
         """Return features without those in `off` and without all that need one of them."""
         gone = set(off)
         return frozenset(f for f in features if gone.isdisjoint({f, *self.closure((f,))}))
+
+    def cpu_with(self, name: str, features: Iterable[str]) -> str:
+        """Return the CPU of that name, or the least of its maker that has what it never had.
+
+        A virtual machine on x86 may show another CPU's number while its instructions are those of
+        the processor below, whose units and caches the code will meet.
+        """
+        has = self.closure(f for f in features if f in self.features)
+        if self.name != "x86" or _LEVELS.match(name) or has <= self.cpus.get(name, has):
+            return name
+        is_amd = _AMD.match(name) is not None
+        others = [
+            cpu
+            for cpu, on in self.cpus.items()
+            if has <= on and not _LEVELS.match(cpu) and is_amd == (_AMD.match(cpu) is not None)
+        ]
+        return min(others, key=lambda cpu: len(self.cpus[cpu]), default=name)
 
 
 def _is_meta(feature: str) -> bool:

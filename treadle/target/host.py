@@ -49,8 +49,8 @@ def host() -> Host:
 def real_host() -> Host:
     """Return this machine's description, whatever TREADLE_HOST_CPU says.
 
-    A virtual machine may show another CPU's name, so the features are read from the processor
-    and the name, where it is not known here, becomes "generic".
+    A virtual machine may show another CPU's name, so the features are read from the processor and
+    the name is that of a CPU that can have them; where it is not known here, it becomes "generic".
     """
     told = compiler_facts()
     triple, name = told.triple, told.cpu
@@ -59,7 +59,7 @@ def real_host() -> Host:
         return Host(triple, name, frozenset())
     # Where LLVM cannot read the features, they are those of the CPU it names.
     flags = architecture.cpus.get(name, ()) if told.features is None else told.features
-    cpu = name if name in architecture.cpus else "generic"
+    cpu = architecture.cpu_with(name, flags) if name in architecture.cpus else "generic"
     known = architecture.closure(f for f in flags if f in architecture.features)
     if architecture.name == "aarch64":
         known |= architecture.closure(("neon",))

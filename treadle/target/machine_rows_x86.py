@@ -149,6 +149,19 @@ X86 = (
         ),
     ),
     Family(
+        "Rocket Lake",
+        ("rocketlake",),
+        replace(
+            _ICE_LAKE_CLIENT,
+            caches=(Cache(48 * K, 128.0), Cache(512 * K, 22.0), Cache(16 * M, 16.0, 8)),
+        ),
+        Sources(
+            f"{_INTEL}, as Ice Lake Client; {_TIMES}",
+            "Intel, 11th Generation Core Processor (desktop) Datasheet (634648), the Core i9-11900K",
+            _AS_ZEN5,
+        ),
+    ),
+    Family(
         "Ice Lake",
         ("icelake-server",),
         _ICE_LAKE,
