@@ -157,7 +157,7 @@ X86 = (
         ),
         Sources(
             f"{_INTEL}, as Ice Lake Client; {_TIMES}",
-            "Intel, 11th Generation Core Processor (desktop) Datasheet (634648), the Core i9-11900K",
+            "Intel, 11th Generation Core Processors Datasheet (634648), the Core i9-11900K",
             _AS_ZEN5,
         ),
     ),
