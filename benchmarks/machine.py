@@ -10,6 +10,8 @@ from pathlib import Path
 
 import llvmlite.binding as llvm
 
+from treadle.target.host import real_host
+
 _TELLING_FEATURES = (
     *("sse4.2", "avx", "avx2", "fma", "avx512f", "avx512bw", "avx512vl", "avx512vnni"),
     *("avx512bf16", "avx512fp16", "avxvnni", "amx-tile", "amx-int8", "amx-bf16"),
@@ -35,7 +37,7 @@ def describe() -> dict[str, object]:
     """Return what a reader of a result must know of the machine and the software."""
     return {
         "cpu": _cpu_model(),
-        "llvm_cpu": llvm.get_host_cpu_name(),
+        "llvm_cpu": real_host().cpu,
         "cores": usable_cores(),
         "features": features(),
         "system": f"{platform.system()} {platform.machine()}",

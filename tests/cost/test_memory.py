@@ -19,6 +19,7 @@ from treadle.cost.memory import (
     memory_bytes_per_cycle,
     next_panel_leaves,
     outlast_products,
+    overlapped,
     panel_level,
     remote_cycles,
     rows_side_by_side,
@@ -48,6 +49,13 @@ def test_reading_takes_as_long_as_the_level_gives() -> None:
     machine = AVX512.machine
     assert level_cycles(660, 2, AVX512) == 660 / machine.caches[1].bytes_per_cycle
     assert remote_cycles(660, AVX512) == 660 / machine.remote_bytes_per_cycle
+
+
+def test_arithmetic_hides_what_is_short_and_not_all_of_what_is_long() -> None:
+    assert overlapped(100, 0) == pytest.approx(100)
+    assert 100 < overlapped(100, 20) < 101
+    assert 120 < overlapped(100, 100) < 130
+    assert overlapped(20, 100) == overlapped(100, 20)
 
 
 def test_weights_cost_where_they_leave_the_second_cache() -> None:

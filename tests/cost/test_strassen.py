@@ -53,7 +53,8 @@ def test_narrow_stores_take_longer() -> None:
 def test_a_tile_makes_weights_while_it_multiplies() -> None:
     tile = Tile(28, 2)
     sums_alone = tile.vectors / ZEN5.machine.fma_units
-    assert first_tile_cycles(tile, 2, ZEN5) == pytest.approx(sums_alone)
+    moved = 3 * tile.vectors * ZEN5.vector_bytes / ZEN5.machine.caches[1].bytes_per_cycle
+    assert sums_alone < first_tile_cycles(tile, 2, ZEN5) < sums_alone + moved / 4
     narrow = with_machine(ZEN5, stores_per_cycle=0.01)
     assert first_tile_cycles(tile, 2, narrow) > 100
     near, mid, far = (first_tile_cycles(Tile(n, 2), 2, ZEN5, level=3) for n in (28, 14, 7))

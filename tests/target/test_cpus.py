@@ -47,6 +47,8 @@ def test_cpus_imply_features_by_name() -> None:
     ("shown", "of", "named"),
     [
         ("rocketlake", "sapphirerapids", "sapphirerapids"),
+        ("rocketlake", "graniterapids", "graniterapids"),
+        ("sapphirerapids", "graniterapids", "graniterapids"),
         ("rocketlake", "rocketlake", "rocketlake"),
         ("haswell", "skylake-avx512", "skylake-avx512"),
         ("skylake-avx512", "icelake-server", "icelake-server"),
@@ -62,7 +64,7 @@ def test_features_tell_the_cpu_that_a_virtual_machine_hides(
 ) -> None:
     architecture = architecture_of("x86_64-linux-gnu")
     assert architecture is not None
-    features = {*architecture.cpus[of], "aes", "amx-tile"}  # some of which kernels do not need
+    features = {*architecture.told[of], "aes", "amx-tile"}  # some of which kernels do not need
     assert architecture.cpu_with(shown, features) == named
 
 

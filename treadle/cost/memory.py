@@ -14,6 +14,8 @@ from treadle.target.base import Target
 
 _BUSY = 0.85
 """The share of its time that memory delivers weights while products are computed."""
+_OVERLAP = 3.0
+"""The power by which arithmetic and what is fetched meanwhile add up."""
 _MARGIN = 2
 """How many times as long as when it is idle memory may take to answer."""
 _MET = 4
@@ -59,6 +61,18 @@ def shared_bytes_per_cycle(target: Target) -> float:
 def stream_cycles(size: float, target: Target) -> float:
     """Return the cycles in which a core reads `size` bytes from memory while it computes."""
     return size / (_BUSY * memory_bytes_per_cycle(target))
+
+
+def overlapped(busy: float, moved: float) -> float:
+    """Return the cycles of work that keeps the units `busy` while `moved` cycles of data come.
+
+    Neither hides the other wholly: lines that come late hold up a step, and a core asks for few of
+    them at once. The cube root of the sum of cubes is a quarter more than either where they are
+    equal, and next to nothing where one is short. The power was fitted to products whose weights
+    come from memory, and to tiles that make the sums of weights which they multiply, on Zen 4,
+    Zen 5 and Granite Rapids.
+    """
+    return float((busy**_OVERLAP + moved**_OVERLAP) ** (1 / _OVERLAP))
 
 
 def level_cycles(size: Numbers, level: int, target: Target) -> Numbers:

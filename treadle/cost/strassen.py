@@ -20,6 +20,7 @@ from treadle.cost.memory import (
     filled_bytes,
     filled_stack_bytes,
     level_cycles,
+    overlapped,
     panel_level,
     remote_cycles,
 )
@@ -66,7 +67,7 @@ def first_tile_cycles(tile: Tile, read: float, target: Target, *, level: int = 2
     made = tile_cycles(tile.rows + 1, wide, target, loaded=read)
     stored = wide / machine.stores_of(target.vector_bits)
     moved = level_cycles((read + 1) * wide * target.vector_bytes, level, target)
-    return max(made, stored, moved) - tile_cycles(tile.rows, wide, target)
+    return overlapped(max(made, stored), moved) - tile_cycles(tile.rows, wide, target)
 
 
 def sums_kernel_cycles(values: Numbers, target: Target) -> Numbers:
@@ -95,6 +96,14 @@ def combine_cycles(products: float, results: float, target: Target, *, level: in
     """
     read = level_cycles(products * target.vector_bytes, level, target)
     return read + results / target.machine.stores_of(target.vector_bits)
+
+
+def far_sums_cycles(size: float, target: Target) -> float:
+    """Return the cycles in which a pair of panels waits for sums of values, so many bytes.
+
+    Every pair reads all of them. What level 2 does not keep comes from level 3.
+    """
+    return level_cycles(max(0.0, size - filled_bytes(target, 2)), 3, target)
 
 
 def written_cycles(products: float, target: Target, *, level: int = 2) -> float:

@@ -61,7 +61,7 @@ icelake-server icelake-client rocketlake tigerlake: @cannonlake gfni avx512vbmi2
 znver4: @icelake-client avx512bf16
 znver5: @znver4 avxvnni
 sapphirerapids emeraldrapids: @znver5 avx512fp16
-graniterapids graniterapids-d: @emeraldrapids
+graniterapids graniterapids-d: @emeraldrapids avx10.1
 """
 _AARCH64_FEATURES = """
 fp-armv8; neon(fp-armv8); lse; rdm(neon); dotprod(neon); fullfp16(fp-armv8);
@@ -154,12 +154,16 @@ _META = frozenset({"avx10.1"})
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """A family of CPUs: `features` maps each feature to those it needs, `cpus` to those it has."""
+    """A family of CPUs: `features` maps each feature to those it needs, `cpus` to those it has.
+
+    `told` maps a CPU to these and to the names that stand for some of them and that it reports.
+    """
 
     name: str
     features: Mapping[str, tuple[str, ...]]
     others: frozenset[str]
     cpus: Mapping[str, frozenset[str]]
+    told: Mapping[str, frozenset[str]]
 
     def closure(self, features: Iterable[str]) -> frozenset[str]:
         """Return features with all they need."""
@@ -183,16 +187,17 @@ class Architecture:
         A virtual machine on x86 may show another CPU's number while its instructions are those of
         the processor below, whose units and caches the code will meet.
         """
-        has = self.closure(f for f in features if f in self.features)
-        if self.name != "x86" or _LEVELS.match(name) or has <= self.cpus.get(name, has):
+        shown = {f for f in features if f in self.features}
+        shown |= self.closure(shown)
+        if self.name != "x86" or _LEVELS.match(name) or shown <= self.told.get(name, shown):
             return name
         is_amd = _AMD.match(name) is not None
         others = [
             cpu
-            for cpu, on in self.cpus.items()
-            if has <= on and not _LEVELS.match(cpu) and is_amd == (_AMD.match(cpu) is not None)
+            for cpu, has in self.told.items()
+            if shown <= has and not _LEVELS.match(cpu) and is_amd == (_AMD.match(cpu) is not None)
         ]
-        return min(others, key=lambda cpu: len(self.cpus[cpu]), default=name)
+        return min(others, key=lambda cpu: len(self.told[cpu]), default=name)
 
 
 def _is_meta(feature: str) -> bool:
@@ -262,15 +267,17 @@ def _architecture(name: str) -> Architecture:
         feature, _, needs = item.strip().rstrip(")").partition("(")
         features[feature] = tuple(needs.split())
     others = frozenset(_OTHER_FEATURES[name].split())
-    result = Architecture(name, features, others, {})
+    result = Architecture(name, features, others, {}, {})
     cpus: dict[str, frozenset[str]] = {}
+    told: dict[str, frozenset[str]] = {}
     for line in cpu_text.replace("\n  ", " ").strip().splitlines():
         names, _, has = line.partition(":")
         on: set[str] = set()
         for word in has.split():
-            on |= cpus[word[1:]] if word.startswith("@") else result.closure((word,))
-        cpus.update(dict.fromkeys(names.split(), frozenset(on)))
-    return Architecture(name, features, others, cpus)
+            on |= told[word[1:]] if word.startswith("@") else {word, *result.closure((word,))}
+        told.update(dict.fromkeys(names.split(), frozenset(on)))
+        cpus.update(dict.fromkeys(names.split(), frozenset(f for f in on if not _is_meta(f))))
+    return Architecture(name, features, others, cpus, told)
 
 
 def implied_features(triple: str, cpu: str) -> frozenset[str]:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.optimize.cases import function, var
-from tests.targets import AVX512 as TARGET
+from tests.targets import ZEN4 as TARGET
 from treadle.graph.nodes import Call, Constant, Var, topological
 from treadle.graph.operator import Operator
 from treadle.graph.text import call_text

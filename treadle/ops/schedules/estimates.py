@@ -14,6 +14,7 @@ from treadle.cost.depthwise import WindowTaps, depthwise_cycles
 from treadle.cost.memory import (
     copy_cycles,
     memory_bytes_per_cycle,
+    overlapped,
     scattered_cycles,
     stream_cycles,
     weight_cycles,
@@ -196,7 +197,7 @@ def dense_packed_cycles(shape: MatmulShape, width: int, target: Target) -> float
     copying = 0.0
     if row_bytes != shape.steps * itemsize:
         copying = copy_cycles(matrices * rows * row_bytes, target)
-    return max(copying + matrices * shape.steps * steps, reading_cycles(shape, target))
+    return overlapped(copying + matrices * shape.steps * steps, reading_cycles(shape, target))
 
 
 def _step_cycles(rows: int, vectors: int, tile: Tile, target: Target) -> float:
@@ -221,7 +222,7 @@ def matmul_cycles(shape: MatmulShape, target: Target) -> float:
     scattered = scattered_cycles(count, columns * itemsize, piece_bytes, target)
     widened = fma_cycles(tile.rows + tile.vectors, target) * count if shape.is_widened else 0.0
     products = shape.matrices * (count * steps + pieces * (scattered + widened))
-    return max(products, reading_cycles(shape, target))
+    return overlapped(products, reading_cycles(shape, target))
 
 
 def reading_cycles(shape: MatmulShape, target: Target) -> float:

@@ -18,10 +18,11 @@ from typing import TypeVar
 import numpy as np
 
 from treadle.cost.forks import unevenness
-from treadle.cost.memory import filled_bytes, filled_stack_bytes
+from treadle.cost.memory import filled_bytes, filled_stack_bytes, overlapped
 from treadle.cost.registers import Tile, tile_set_cycles
 from treadle.cost.strassen import (
     combine_cycles,
+    far_sums_cycles,
     first_tile_cycles,
     handed_on_cycles,
     level_of_products,
@@ -145,6 +146,7 @@ def strassen_cycles(
     else:
         reading *= PRODUCTS / BLOCKS
     products *= unevenness(parts * pairs, target)
+    reading += parts * pairs * far_sums_cycles(PRODUCTS * half * _row_bytes(shape), target)
     vectors = parts * half * shape.steps / 2 / lanes  # of a block
     size = BLOCKS * target.vector_bytes * vectors  # of all blocks, which are the values
     sums = sum_cycles((BLOCKS + PRODUCTS) * vectors, target, in_memory=True)
@@ -154,7 +156,7 @@ def strassen_cycles(
     made = PRODUCTS / BLOCKS * results
     combined = written_cycles(made, target, level=level)
     combined += combine_cycles(made, results, target, level=level)
-    return max(products, reading) + sums / sharing + combined
+    return overlapped(products, reading) + sums / sharing + combined
 
 
 def _held_bytes(shape: MatmulShape, half: int, wide: int, target: Target) -> int:
