@@ -14,7 +14,7 @@ from treadle.errors import DeviceError
 from treadle.runtime.extents import Formula
 from treadle.runtime.gpu import nvrtc
 from treadle.runtime.gpu.code import GpuCode
-from treadle.runtime.gpu.devices import found_devices, opened
+from treadle.runtime.gpu.devices import opened
 from treadle.runtime.launches import Launch
 from treadle.runtime.signature import Param, Signature
 
@@ -36,17 +36,10 @@ def opencl_trouble() -> str:
     A driver may be there and refuse every kernel: PoCL does so on CPUs newer than itself.
     """
     try:
-        if not found_devices("opencl"):
-            return 'there is no OpenCL here: pip install "treadle[opencl]"'
         opened("opencl").driver.load(ADD_ONE.encode()).close()
     except DeviceError as error:
         return str(error)
     return ""
-
-
-def has_opencl() -> bool:
-    """True where there is a device of OpenCL, such as PoCL's, that takes kernels."""
-    return not opencl_trouble()
 
 
 def has_nvrtc() -> bool:

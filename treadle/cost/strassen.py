@@ -9,7 +9,7 @@ their own was fitted to 60,000 cycles of two cores; the formulas give 39,000 for
 49,000 for what is read more afterwards.
 
 That a tile makes the sums of weights which it multiplies takes, on a core of AMD Zen 4, 0.8 to 2.2
-cycles per vector of 512 bits and 1.7 to 2.6 of 256; the formulas give 1.0 and 1.9 to 3.5.
+cycles per vector of 512 bits and 1.7 to 2.6 of 256; the formulas give 1.2 to 2.4 and 1.5 to 2.1.
 """
 
 from __future__ import annotations

@@ -144,10 +144,6 @@ _OTHER_FEATURES: Mapping[str, str] = {
 }
 
 
-_AMD = re.compile("amdfam|athlon|barcelona|bdver|btver|k8|opteron|znver")
-_LEVELS = re.compile(r"generic|x86-64")
-"""Names of x86 that are AMD's (all others are Intel's), and those that are no CPU's."""
-
 _META = frozenset({"avx10.1"})
 """Names that stand for other features and for nothing else (with v8a, v8.1a, ...)."""
 
@@ -189,15 +185,19 @@ class Architecture:
         """
         shown = {f for f in features if f in self.features}
         shown |= self.closure(shown)
-        if self.name != "x86" or _LEVELS.match(name) or shown <= self.told.get(name, shown):
+        maker = _maker(name)
+        if self.name != "x86" or not maker or shown <= self.told.get(name, shown):
             return name
-        is_amd = _AMD.match(name) is not None
-        others = [
-            cpu
-            for cpu, has in self.told.items()
-            if shown <= has and not _LEVELS.match(cpu) and is_amd == (_AMD.match(cpu) is not None)
-        ]
+        others = [cpu for cpu, has in self.told.items() if shown <= has and _maker(cpu) == maker]
         return min(others, key=lambda cpu: len(self.told[cpu]), default=name)
+
+
+def _maker(cpu: str) -> str:
+    """Return who makes a CPU of x86; "" for a name that is no CPU's."""
+    if re.match("generic|x86-64", cpu):
+        return ""
+    is_amd = re.match("amdfam|athlon|barcelona|bdver|btver|k8|opteron|znver", cpu)
+    return "amd" if is_amd else "intel"
 
 
 def _is_meta(feature: str) -> bool:
@@ -268,7 +268,6 @@ def _architecture(name: str) -> Architecture:
         features[feature] = tuple(needs.split())
     others = frozenset(_OTHER_FEATURES[name].split())
     result = Architecture(name, features, others, {}, {})
-    cpus: dict[str, frozenset[str]] = {}
     told: dict[str, frozenset[str]] = {}
     for line in cpu_text.replace("\n  ", " ").strip().splitlines():
         names, _, has = line.partition(":")
@@ -276,7 +275,7 @@ def _architecture(name: str) -> Architecture:
         for word in has.split():
             on |= told[word[1:]] if word.startswith("@") else {word, *result.closure((word,))}
         told.update(dict.fromkeys(names.split(), frozenset(on)))
-        cpus.update(dict.fromkeys(names.split(), frozenset(f for f in on if not _is_meta(f))))
+    cpus = {cpu: frozenset(f for f in on if not _is_meta(f)) for cpu, on in told.items()}
     return Architecture(name, features, others, cpus, told)
 
 

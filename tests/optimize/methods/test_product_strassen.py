@@ -17,6 +17,7 @@ from tests.targets import ZEN4 as TARGET
 from treadle.build.compile import compile_model
 from treadle.graph.interpret import run
 from treadle.graph.nodes import Call, Constant, Module, Var
+from treadle.graph.text import call_text
 from treadle.ops import elementwise as ew
 from treadle.ops.lowered.matmul_strassen import dense_strassen, strassen_blocks
 from treadle.ops.matmul import matmul
@@ -29,7 +30,6 @@ from treadle.optimize.methods.strassen_weights import (
     has_equal_columns,
     pack_strassen,
 )
-from treadle.passes import recorded_decisions
 from treadle.settings import use
 from treadle.target.base import Target
 from treadle.target.host import why_not_here
@@ -76,11 +76,10 @@ def test_packed_sums_give_the_product(rows: int, columns: int) -> None:
 def _departure(x: np.ndarray, w: np.ndarray) -> float:
     """Return the largest error of the compiled product, in bounds of the elements it adds."""
     a = var("x", *x.shape)
-    module = Module(function(matmul(a, Constant.of(w)), params=[a]))
-    with recorded_decisions() as decisions:
-        compile_model(module)
-    (call,) = {d.call for d in decisions if d.topic == "method" and d.call}
-    compiled = compile_model(module, methods={call: "strassen"})
+    call = matmul(a, Constant.of(w))
+    compiled = compile_model(
+        Module(function(call, params=[a])), methods={call_text(call): "strassen"}
+    )
     assert any("dense_strassen" in k.name for k in compiled.kernels)
     (made,) = compiled.run([x])
     wide, heavy = x.astype(np.float64), w.astype(np.float64)

@@ -5,7 +5,7 @@ The estimate counts the fused multiply-adds of the register tiles, remainders in
 cores share whole pairs of panels; the vectors that sums of blocks touch, the kernel that makes them
 and what cores read of each other's, which products of the same values share; and that weights are
 read from memory once: their sums, 7/4 of them, or, where a run makes the sums, the weights, and
-what it takes to make them.
+what it takes to make them. Sums of values that level 2 does not keep are read again for every pair.
 """
 
 from __future__ import annotations

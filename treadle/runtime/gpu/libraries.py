@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, files
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -44,6 +43,8 @@ def distribution_files(name: str, file: str) -> list[Path]:
 
     Nothing of it is imported.
     """
+    from importlib.metadata import PackageNotFoundError, files  # 30 ms, where OpenCL is asked for
+
     try:
         found = files(name)
     except PackageNotFoundError:

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.devices import has_opencl
 from tests.gpus import CUDA, GPUS, H100, interpreted
 from treadle.build.compile import compile_model
 from treadle.build.kernel import Kernel
@@ -211,7 +210,6 @@ def test_other_element_types_have_a_launch_for_each_stage() -> None:
 
 
 @pytest.mark.opencl
-@pytest.mark.skipif(not has_opencl(), reason="there is no device of OpenCL")
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(
     ("sizes", "depth", "width"),
