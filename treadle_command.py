@@ -26,6 +26,9 @@ def main() -> int:
     if before is signal.default_int_handler:
         signal.signal(signal.SIGINT, _leave)
     gc.disable()  # what modules are made of is never let go of: nobody need look through it
+    from treadle.settings import let_blas_sleep
+
+    let_blas_sleep()
     from treadle.cli.main import load
     from treadle.cli.main import main as run
 

@@ -3,7 +3,10 @@
 
 import sys
 
-from treadle.cli.main import main
+from treadle.settings import let_blas_sleep
 
 if __name__ == "__main__":
+    let_blas_sleep()
+    from treadle.cli.main import main
+
     sys.exit(main())

@@ -214,7 +214,18 @@ def _read(setting: Setting, text: str, said: str) -> object:
 
 
 _DEFAULTS_READ = ("XDG_CACHE_HOME", "HOME", "USERPROFILE")
+_SHORTEST_SPIN = "4"  # the power of 2 of the clock's cycles that OpenBLAS takes at the least
 _VARIABLES = (*(setting.variable for setting in TABLE), *_DEFAULTS_READ)
+
+
+def let_blas_sleep() -> None:
+    """Let the threads of NumPy's BLAS sleep between products, unless the user has set for how long.
+
+    OpenBLAS has them spin for tens of milliseconds after they start and after each product, on
+    cores that the threads of kernels and the compile workers then share with them. It reads this as
+    it is loaded: a program says it before it imports NumPy. A library does not say it for others.
+    """
+    os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", _SHORTEST_SPIN)
 
 
 def environment() -> dict[str, str]:

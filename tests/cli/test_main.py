@@ -480,6 +480,36 @@ def test_every_command_says_what_it_does_and_takes(
     assert "--debug" in shown
 
 
+_SEES_NUMPY = """
+import importlib.abc, os, runpy, sys
+
+class Watch(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name == "numpy":
+            print("numpy:", os.environ.get("OPENBLAS_THREAD_TIMEOUT"), flush=True)
+
+sys.meta_path.insert(0, Watch())
+sys.argv = ["treadle", "--version"]
+"""
+
+
+@pytest.mark.parametrize("entry", ["run_path('treadle_command.py'", "run_module('treadle'"])
+@pytest.mark.parametrize("said", [None, "20"])
+def test_idle_threads_of_numpy_sleep_in_a_command_unless_the_user_says_otherwise(
+    entry: str, said: str | None
+) -> None:
+    given = {k: v for k, v in os.environ.items() if k != "OPENBLAS_THREAD_TIMEOUT"}
+    ended = subprocess.run(
+        [sys.executable, "-c", f"{_SEES_NUMPY}runpy.{entry}, run_name='__main__')"],
+        env=given if said is None else {**given, "OPENBLAS_THREAD_TIMEOUT": said},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    assert ended.stdout.startswith(f"numpy: {said or '4'}\ntreadle "), ended.stdout + ended.stderr
+
+
 # ---- parts ---------------------------------------------------------------------------------------
 
 
