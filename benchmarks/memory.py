@@ -17,7 +17,7 @@ maps of files (libraries, weights), which they share. `grown` is by how much the
 larger at its peak than after the imports, `private` what belongs to it alone after the runs,
 `shared` the pages of files that other processes could use. `first` is the first run, `steady` the
 median of those from the third on. The threads of NumPy's BLAS, which spin for tens of milliseconds
-after the import of NumPy and would share a core with the first run of any engine, are told to sleep.
+after the import of NumPy and would share a core with any engine's first run, are told to sleep.
 """
 
 from __future__ import annotations

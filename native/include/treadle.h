@@ -121,8 +121,9 @@ TD_API int32_t td_set_num_threads(int32_t count, td_error* error);
  * `count` 0 binds none. TD_UNSUPPORTED where the system does not bind threads. */
 TD_API int32_t td_set_cpus(const int32_t* cpus, int32_t count, td_error* error);
 
-/* Fills an environment for up to `num_threads` threads (0: td_num_threads). The threads start on
- * first need; a child made by fork() starts its own. */
+/* Fills an environment for up to `num_threads` threads (0: td_num_threads). The threads start as a
+ * model is opened, others on first need. A fork ends those that no run has, in the parent as well;
+ * the next runs there and in the child start their own. */
 TD_API int32_t td_env_init(td_env* env, int32_t num_threads, td_error* error);
 
 /* ---- content hashes -------------------------------------------------------------------------- */

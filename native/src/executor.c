@@ -227,6 +227,7 @@ static int32_t make(td_model* model, const td_plan* plan, void* lent, td_executo
   e->arena = lent;
   e->is_lent = lent != NULL;
   int32_t code = assemble(e, error);
+  if (code == TD_OK && !e->is_lent) td_threads_start(e->env.num_threads, e->plan.stack_bytes);
   if (code == TD_OK) *executor = e;
   else td_close(e);
   return code;

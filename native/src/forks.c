@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Forks: the child puts right what threads that it does not have were in the middle of. Locks that a
- * fork takes are taken where they are: a program that is linked without those files needs none. */
+/* Forks: threads that wait for work end before, so that a program which loads models and then forks
+ * has no more threads than its own. The child puts right what threads that it does not have were in
+ * the middle of. Locks that a fork takes are taken where they are: a program that is linked without
+ * those files needs none. */
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -17,5 +19,5 @@ static void in_child(void) {
 }
 
 __attribute__((constructor)) static void watch_forks(void) {
-  (void)pthread_atfork(NULL, NULL, in_child);
+  (void)pthread_atfork(td_threads_rest, NULL, in_child);
 }

@@ -217,6 +217,7 @@ struct td_plan {
   uint32_t num_features, num_values, num_inputs, num_outputs, num_kernels, num_instructions;
   uint32_t num_sizes, num_segments, num_checks;
   size_t arena_bytes, input_alignment;
+  size_t stack_bytes; /* what a kernel takes of a thread's stack at most; 0 if it is not known */
   bool is_dynamic; /* version 2: sizes and places are settled by every run */
   td_plan* plans;  /* the bodies of branches and loops */
   uint32_t num_plans, num_given, depth;
@@ -318,8 +319,11 @@ void td_run_ends(td_env* env);
 /* In a child: the run is one of the thread that forked. After td_threads_after_fork. */
 void td_run_goes_on(const td_env* env);
 void td_threads_after_fork(void);
-/* Starts the threads that a run with so many needs, now and not in the first such run. */
-void td_threads_start(int32_t count);
+/* Ends the threads that no run has; the next run starts its own. */
+void td_threads_rest(void);
+/* Starts the threads that a run with so many needs, and touches so much of their stacks and of the
+ * caller's, now and not in the first such run. Nothing where runs go on, which have threads. */
+void td_threads_start(int32_t count, size_t stack_bytes);
 
 /* Binds the calling thread to one CPU; false where the system does not. */
 bool td_bind_to_cpu(int32_t cpu);
@@ -332,6 +336,11 @@ size_t td_physical_memory(void);
 /* Makes the pages of fresh memory resident, so that its first use does not wait for them. Leaves
  * alone what would take a large part of the machine's memory. */
 void td_touch(void* memory, size_t bytes);
+/* Bytes between here and the end of the calling thread's stack; 0 where the system does not say.
+ * It may allocate memory. */
+size_t td_stack_room(void);
+/* td_touch for the stack of the calling thread, from here on, and no more than half of its room. */
+void td_touch_stack(size_t bytes, size_t room);
 
 /* True with TREADLE_GUARD=1, on Linux: memory of td_alloc ends where a page does that nobody may
  * touch, so that a kernel that goes past its end faults, and the name of the last kernel is told. */

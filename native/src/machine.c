@@ -3,6 +3,7 @@
 #if defined(__linux__)
 #define _GNU_SOURCE
 #endif
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -121,6 +122,34 @@ void td_touch(void* memory, size_t bytes) {
   volatile unsigned char* at = memory;
   for (size_t i = 0; i < bytes; i += SMALLEST_PAGE) at[i] = 0;
   if (bytes > 0) at[bytes - 1] = 0;
+}
+
+size_t td_stack_room(void) {
+#if defined(__linux__)
+  pthread_attr_t how;
+  void* end;
+  size_t size;
+  if (pthread_getattr_np(pthread_self(), &how) != 0) return 0;
+  int failed = pthread_attr_getstack(&how, &end, &size);
+  pthread_attr_destroy(&how);
+  uintptr_t here = (uintptr_t)__builtin_frame_address(0);
+  return failed == 0 && here > (uintptr_t)end ? (size_t)(here - (uintptr_t)end) : 0;
+#else
+  return 0;
+#endif
+}
+
+/* Not inlined: its memory is to lie below the frames of its callers, and to be gone when it returns. */
+__attribute__((noinline)) static void touch_below(size_t bytes) {
+  volatile unsigned char* at = __builtin_alloca(bytes);
+  for (size_t left = bytes; left > 0; left -= left < SMALLEST_PAGE ? left : SMALLEST_PAGE)
+    at[left - 1] = 0;
+}
+
+void td_touch_stack(size_t bytes, size_t room) {
+  size_t most = room / 2; /* a handler of a signal may need some, and what runs until the kernel */
+  if (bytes > most) bytes = most;
+  if (bytes > 0) touch_below(bytes);
 }
 
 void td_free(void* memory) {

@@ -317,6 +317,13 @@ static bool read_input_alignment(td_reader* r, const td_json* root) {
   return false;
 }
 
+/* What kernels take of the stack: advice, for the runs after the first one are as fast without. */
+static bool read_stack(td_reader* r, const td_json* root) {
+  r->plan->stack_bytes = 0;
+  return td_json_get(root, "stack_bytes") == NULL ||
+         td_read_size(r, root, "stack_bytes", &r->plan->stack_bytes);
+}
+
 bool td_read_body(td_reader* r, const td_json* root) {
   td_plan* plan = r->plan;
   if (root == NULL || root->type != TD_JSON_OBJECT) {
@@ -325,7 +332,8 @@ bool td_read_body(td_reader* r, const td_json* root) {
   }
   return check_version(r, root) && td_read_optional_text(r, root, "target", &plan->target) &&
          td_read_optional_text(r, root, "triple", &plan->triple) &&
-         read_features(r, root) && read_input_alignment(r, root) && read_memory(r, root) &&
+         read_features(r, root) && read_input_alignment(r, root) && read_stack(r, root) &&
+         read_memory(r, root) &&
          td_read_plans(r, root) && td_read_values(r, root) &&
          read_ports(r, root, "input", TD_VALUE_INPUT, &plan->inputs, &plan->num_inputs) &&
          read_ports(r, root, "output", TD_VALUE_OUTPUT, &plan->outputs, &plan->num_outputs) &&

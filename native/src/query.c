@@ -108,7 +108,7 @@ int32_t td_executor_set_num_threads(td_executor* e, int32_t count, td_error* err
   int32_t code = td_executor_lock(e, error);
   if (code != TD_OK) return code;
   code = td_env_init(&e->env, count, error);
-  if (code == TD_OK && e->is_lent) td_threads_start(e->env.num_threads);
+  if (code == TD_OK && e->is_lent) td_threads_start(e->env.num_threads, e->plan.stack_bytes);
   td_executor_unlock(e);
   return code;
 }

@@ -86,6 +86,9 @@ static _Atomic(td_team*) teams[MAX_TEAMS];
 /* Runs and loops outside of runs that go on now: they share the threads. */
 static _Atomic int32_t active = 0;
 
+/* Whether there ever was one. */
+static _Atomic int32_t have_run = 0;
+
 static _Thread_local int32_t this_worker = 0;
 static _Thread_local bool inside_loop = false;
 
@@ -190,6 +193,7 @@ static void give_back(td_team* team) {
 }
 
 void td_run_begins(td_env* env) {
+  if (atomic_load_explicit(&have_run, memory_order_relaxed) == 0) atomic_store(&have_run, 1);
   atomic_fetch_add_explicit(&active, 1, memory_order_relaxed);
   env->pool = env->num_threads > 1 ? take_team() : NULL;
 }
@@ -237,6 +241,7 @@ static bool watch_for_work(td_team* team, int32_t worker) {
 typedef struct {
   td_team* team;
   int32_t worker;
+  size_t stack_bytes; /* to be touched */
 } td_place;
 
 /* The CPUs that threads are bound to: worker k to number k modulo their count, which is 0 if none
@@ -250,6 +255,7 @@ static void* worker_main(void* argument) {
   this_worker = place.worker;
   int32_t cpus = atomic_load(&num_chosen_cpus);
   if (cpus > 0) (void)td_bind_to_cpu(chosen_cpus[place.worker % cpus]);
+  td_touch_stack(place.stack_bytes, STACK);
   inside_loop = true;
   while (!atomic_load(&place.team->stop)) {
     work(place.team, place.worker);
@@ -260,10 +266,10 @@ static void* worker_main(void* argument) {
 
 /* ---- life of a team -------------------------------------------------------------------------- */
 
-static bool start_worker(td_team* team, int32_t worker) {
+static bool start_worker(td_team* team, int32_t worker, size_t stack_bytes) {
   td_place* place = malloc(sizeof *place);
   if (place == NULL) return false;
-  *place = (td_place){team, worker};
+  *place = (td_place){team, worker, stack_bytes};
   pthread_attr_t how;
   pthread_attr_init(&how);
   pthread_attr_setstacksize(&how, STACK);
@@ -275,39 +281,26 @@ static bool start_worker(td_team* team, int32_t worker) {
 
 /* Starts workers until there are `wanted`, or as many as the system gives. The caller has the team.
  * Workers take no signals: those belong to the program's own threads. */
-static int32_t start_workers(td_team* team, int32_t wanted) {
+static int32_t start_workers(td_team* team, int32_t wanted, size_t stack_bytes) {
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  while (team->num_workers < wanted && start_worker(team, team->num_workers + 1))
+  while (team->num_workers < wanted && start_worker(team, team->num_workers + 1, stack_bytes))
     team->num_workers++;
   pthread_sigmask(SIG_SETMASK, &before, NULL);
   return team->num_workers;
 }
 
-void td_threads_start(int32_t count) {
+void td_threads_start(int32_t count, size_t stack_bytes) {
+  if (atomic_load(&active) > 0) return;
+  if (count > TD_MAX_THREADS) count = TD_MAX_THREADS;
   td_team* team = count > 1 ? take_team() : NULL;
-  if (team == NULL) return;
-  if (team->num_workers < count - 1) start_workers(team, count - 1);
+  if (team != NULL && team->num_workers < count - 1) start_workers(team, count - 1, stack_bytes);
   give_back(team);
-}
-
-int32_t td_set_cpus(const int32_t* cpus, int32_t count, td_error* error) {
-  if (count < 0 || count > TD_MAX_THREADS || (count > 0 && cpus == NULL))
-    return td_fail(error, TD_ARGUMENT, "%d is not a number of CPUs; it must be 0 to %d", (int)count,
-                   TD_MAX_THREADS);
-  if (atomic_load(&teams[0]) != NULL)
-    return td_hint(error, td_fail(error, TD_ARGUMENT, "threads are running already"),
-                   "choose CPUs before the first run");
-  for (int32_t i = 0; i < count; i++) {
-    int32_t answer = td_may_use_cpu(cpus[i]);
-    if (answer < 0) return td_fail(error, TD_UNSUPPORTED, "this system does not bind threads");
-    if (answer == 0)
-      return td_fail(error, TD_ARGUMENT, "this process may not run on CPU %d", (int)cpus[i]);
-  }
-  for (int32_t i = 0; i < count; i++) chosen_cpus[i] = cpus[i];
-  atomic_store(&num_chosen_cpus, count);
-  return TD_OK;
+  static _Thread_local size_t touched = 0;
+  if (stack_bytes <= touched) return;
+  touched = stack_bytes;
+  td_touch_stack(stack_bytes, td_stack_room());
 }
 
 static void stop_team(td_team* team) {
@@ -321,6 +314,35 @@ static void stop_team(td_team* team) {
 
 __attribute__((destructor)) static void stop_workers(void) {
   for (int32_t i = 0; i < MAX_TEAMS && teams[i] != NULL; i++) stop_team(teams[i]);
+}
+
+void td_threads_rest(void) {
+  for (int32_t i = 0; i < MAX_TEAMS && teams[i] != NULL; i++) {
+    td_team* team = teams[i];
+    if (atomic_exchange_explicit(&team->is_taken, 1, memory_order_acq_rel) != 0) continue;
+    stop_team(team);
+    atomic_store(&team->stop, 0);
+    give_back(team);
+  }
+}
+
+int32_t td_set_cpus(const int32_t* cpus, int32_t count, td_error* error) {
+  if (count < 0 || count > TD_MAX_THREADS || (count > 0 && cpus == NULL))
+    return td_fail(error, TD_ARGUMENT, "%d is not a number of CPUs; it must be 0 to %d", (int)count,
+                   TD_MAX_THREADS);
+  if (atomic_load(&have_run) != 0)
+    return td_hint(error, td_fail(error, TD_ARGUMENT, "threads are running already"),
+                   "choose CPUs before the first run");
+  for (int32_t i = 0; i < count; i++) {
+    int32_t answer = td_may_use_cpu(cpus[i]);
+    if (answer < 0) return td_fail(error, TD_UNSUPPORTED, "this system does not bind threads");
+    if (answer == 0)
+      return td_fail(error, TD_ARGUMENT, "this process may not run on CPU %d", (int)cpus[i]);
+  }
+  td_threads_rest(); /* those that were started ahead are not where they shall run */
+  for (int32_t i = 0; i < count; i++) chosen_cpus[i] = cpus[i];
+  atomic_store(&num_chosen_cpus, count);
+  return TD_OK;
 }
 
 static void forget_workers(td_team* team) {
@@ -411,7 +433,7 @@ static void wait_until_done(td_team* team) {
 static int32_t run_on(td_team* team, const td_env* env, td_body body, void* closure, int64_t count,
                       int32_t participants) {
   if (team->num_workers < participants - 1) {
-    int32_t workers = start_workers(team, participants - 1);
+    int32_t workers = start_workers(team, participants - 1, 0);
     if (participants > workers + 1) participants = workers + 1;
   }
   inside_loop = true;

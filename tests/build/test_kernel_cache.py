@@ -10,11 +10,12 @@ import numpy as np
 import treadle
 from treadle.build.kernel import ObjectCode
 from treadle.build.kernel_cache import load_kernel, store_kernel
+from treadle.lower.limit_stack import stack_bytes
 from treadle.settings import use
 
 MODEL = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.onnx"
 SHAPES = {"image": (1, 1, 8, 8)}
-KERNEL = ObjectCode(b"code", 64)
+KERNEL = ObjectCode(b"code", 64, 4096)
 
 
 def test_kernel_comes_back(tmp_path: Path) -> None:
@@ -35,6 +36,17 @@ def test_cache_is_left_alone_while_passes_are_watched(tmp_path: Path) -> None:
                 store_kernel("new", KERNEL)
         assert load_kernel("new") is None
         assert load_kernel("kept") == KERNEL
+
+
+def test_plan_says_what_kernels_take_of_the_stack_whether_they_are_compiled_or_kept(
+    tmp_path: Path,
+) -> None:
+    with use(cache=tmp_path):
+        cold = treadle.compile(MODEL, shapes=SHAPES)
+        warm = treadle.compile(MODEL, shapes=SHAPES)
+    lowered = max(stack_bytes(kernel.lowered) for kernel in cold.kernels)
+    assert lowered > 0
+    assert [made.plan["stack_bytes"] for made in (cold, warm)] == [lowered, lowered]
 
 
 def test_warm_compile_still_dumps_every_kernel(tmp_path: Path) -> None:

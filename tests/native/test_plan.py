@@ -86,6 +86,10 @@ BAD_PLANS: dict[str, tuple[Change, str]] = {
         lambda p: p.update(input_alignment=0),
         "input_alignment is 0, not a power of two up to 64",
     ),
+    "a stack of less than nothing": (
+        lambda p: p.update(stack_bytes=-1),
+        'plan: "stack_bytes" must be a size in bytes',
+    ),
     "arena larger than the machine": (
         lambda p: p.update(arena_bytes=1 << 60),
         "the plan needs 1152921504606846976 bytes of working memory",

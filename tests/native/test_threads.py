@@ -147,6 +147,96 @@ print("done")
     assert run_python(code) == "done\n"
 
 
+# ---- threads that are there before the first run -------------------------------------------------
+
+OPENED = """
+import ctypes, os
+from pathlib import Path
+from tests.native import hostile, models
+from treadle.runtime import native
+
+def threads():
+    return len(os.listdir("/proc/self/task"))
+
+def stack_bytes():
+    text = Path("/proc/self/status").read_text()
+    return 1024 * int(text.split("VmStk:")[1].split()[0])
+
+before = threads(), stack_bytes()
+executor = hostile.load({**models.static_plan(1 << 17, 3), "stack_bytes": %d}, ["add"])
+"""
+
+on_linux = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="this asks Linux")
+
+
+def run_opened(code: str, stack_bytes: int = 0) -> str:
+    return run_python(
+        OPENED % stack_bytes + code, TREADLE_NUM_THREADS="3", OPENBLAS_NUM_THREADS="1"
+    )
+
+
+@on_linux
+def test_opening_a_model_starts_its_threads_and_readies_its_stack() -> None:
+    code = "print(threads() - before[0], stack_bytes() - before[1] >= 700_000)"
+    assert run_opened(code, 1 << 20) == "2 True\n"
+
+
+@on_linux
+@pytest.mark.parametrize("stack_bytes", [1 << 30, 1 << 50])
+def test_a_plan_that_asks_for_more_than_the_stack_has_room_for_runs(stack_bytes: int) -> None:
+    code = "import numpy as np\nx = np.ones(1 << 17, np.float32)\n"
+    ran = "print(bool((executor.run([x])[0].numpy() == 8).all()))"
+    assert run_opened(code + ran, stack_bytes) == "True\n"
+
+
+@on_linux
+def test_a_model_may_be_opened_by_a_thread_with_a_small_stack() -> None:
+    code = """
+import threading
+threading.stack_size(96 << 10)
+again = {**models.static_plan(1 << 10, 3), "stack_bytes": 4 << 20}
+thread = threading.Thread(target=lambda: print(hostile.load(again, ["add"]).num_threads))
+thread.start()
+thread.join()
+"""
+    assert run_opened(code) == "3\n"
+
+
+@on_linux
+def test_a_fork_ends_threads_that_no_run_has_and_the_next_run_starts_its_own() -> None:
+    code = """
+x = np.ones(1 << 17, np.float32)
+child = os.fork()
+seen = [threads()]
+right = bool((executor.run([x])[0].numpy() == 8).all())
+seen.append(threads())
+if child == 0:
+    os._exit(0 if right and seen == [1, 3] else 1)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+print(right, seen)
+"""
+    assert run_opened("import numpy as np" + code) == "True [1, 3]\n"
+
+
+@on_linux
+def test_cpus_are_chosen_until_the_first_run() -> None:
+    code = """
+def choose():
+    error = native.Error()
+    cpus = (ctypes.c_int32 * 1)(min(os.sched_getaffinity(0)))
+    found = native.library().td_set_cpus(cpus, 1, ctypes.byref(error))
+    return found, error.text.decode()
+
+import numpy as np
+print(choose(), threads())
+executor.run([np.ones(1 << 17, np.float32)])
+print(choose())
+"""
+    first, second = run_opened(code).splitlines()
+    assert first == "(0, '') 1"
+    assert "threads are running already" in second
+
+
 # ---- how many threads ----------------------------------------------------------------------------
 
 

@@ -178,7 +178,7 @@ def built(fused: Fused, records: Records | None, report: Report) -> Executable:
     return made(
         module=g.Module(fused.main, module.output_names, module.name, module.structures),
         kernels=fused.kernels,
-        plan=plan_to_json(plan, fused.target),
+        plan=plan_to_json(plan, fused.target, _stack_bytes(fused)),
         memory=plan,
         target=fused.target,
         nodes=sum(isinstance(n, g.Call) for n in g.topological([module.main.body])),
@@ -351,6 +351,13 @@ def _plan(fused: Fused) -> MemoryPlan:
     plan = plan_memory(fused.main, launches, names, overwrite_from=least)
     plan.checks = list(fused.checks)
     return plan
+
+
+def _stack_bytes(fused: Fused) -> int:
+    """Return what threads of the runtime need of their stacks; 0 where kernels run without it."""
+    if fused.target.is_source_only or fused.target.family == "gpu":
+        return 0
+    return max((k.stack_bytes for k in fused.kernels), default=0)
 
 
 def _stack_notes(fused: Fused) -> list[str]:

@@ -17,7 +17,7 @@ from treadle.build.group import build_group, function_sizes, group_space, lower_
 from treadle.build.launches import launches_of
 from treadle.build.signatures import signature_of_function, signature_of_loops
 from treadle.build.sizes import size_to_json
-from treadle.build.sources import source_of, sources_of
+from treadle.build.sources import Source, source_of, sources_of
 from treadle.errors import ConfigError, ScheduleError, UsageError
 from treadle.expr.nodes import Var
 from treadle.graph.nodes import Function
@@ -49,10 +49,14 @@ _NO_SIZES: Mapping[str, int] = {}
 
 @dataclass(frozen=True, slots=True)
 class ObjectCode:
-    """Machine code of a kernel and the scratch memory its caller lends it (`size_to_json`)."""
+    """Machine code of a kernel and the scratch memory its caller lends it (`size_to_json`).
+
+    `stack` is the most bytes that its buffers take of the stack at once, where that is known.
+    """
 
     code: bytes
     workspace: object
+    stack: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -323,6 +327,8 @@ class Kernel:
     @cached_property
     def stack_bytes(self) -> int:
         """The most bytes that its buffers take of the stack at once, before a compiler's own."""
+        if self.object is not None:
+            return self.object.stack
         return stack_bytes(self.lowered)
 
     @property
@@ -385,14 +391,14 @@ def compile_kernels(
     """
     if not kernels:
         return
-    workspaces: dict[str, object] = {}
+    sources: dict[str, Source] = {}
     on_device: dict[str, GpuCode] = {}
 
     def jobs() -> Iterator[tuple[str, str]]:
         is_gpu = target.family == "gpu"
         for made in map(source_of, kernels) if is_gpu else sources_of(kernels):
             kernel = made.kernel
-            workspaces[kernel.name] = made.workspace
+            sources[kernel.name] = replace(made, text="")
             if is_gpu:
                 launches = launches_of(kernel.lowered)
                 on_device[kernel.name] = GpuCode(target.kind, target.cpu, launches, made.text)
@@ -406,4 +412,5 @@ def compile_kernels(
         code = codes[kernel.name]
         if target.family == "gpu":
             code = replace(on_device[kernel.name], binary=code).to_bytes()
-        kernel.object = ObjectCode(code, workspaces[kernel.name])
+        made = sources[kernel.name]
+        kernel.object = ObjectCode(code, made.workspace, made.stack)

@@ -74,13 +74,13 @@ def load_kernel(key: str | None) -> ObjectCode | None:
     if data is None or len(data) <= _SIZE_BYTES:
         return None
     start = _SIZE_BYTES + int.from_bytes(data[:_SIZE_BYTES], "little")
-    return ObjectCode(data[start:], json.loads(data[_SIZE_BYTES:start]))
+    return ObjectCode(data[start:], **json.loads(data[_SIZE_BYTES:start]))
 
 
 def store_kernel(key: str | None, kernel: ObjectCode) -> None:
     """Keep a kernel under `key`, unless the passes are watched."""
     if key is None or current_settings().is_watched:
         return
-    workspace = json.dumps(kernel.workspace).encode()
-    head = len(workspace).to_bytes(_SIZE_BYTES, "little") + workspace
+    facts = json.dumps({"workspace": kernel.workspace, "stack": kernel.stack}).encode()
+    head = len(facts).to_bytes(_SIZE_BYTES, "little") + facts
     kernel_cache(cache_folders()[0]).store(key, head + kernel.code)

@@ -21,8 +21,11 @@ STATIC, DYNAMIC = 1, 2
 Json = dict[str, object]
 
 
-def plan_to_json(plan: MemoryPlan, target: Target) -> Json:
-    """Return the plan in the form of docs/design/plan.md."""
+def plan_to_json(plan: MemoryPlan, target: Target, stack_bytes: int = 0) -> Json:
+    """Return the plan in the form of docs/design/plan.md.
+
+    `stack_bytes` is the most that a kernel takes of the stack of a thread that runs it.
+    """
     table = _SizedTable(plan) if plan.is_dynamic else _ValueTable()
     inputs = [{"name": n, "value": table.add(v)} for n, v in plan.inputs]
     blocks = _Blocks(table)
@@ -35,6 +38,7 @@ def plan_to_json(plan: MemoryPlan, target: Target) -> Json:
         "triple": target.triple,
         "cpu_features": list(target.required_features),
         "input_alignment": target.input_alignment,
+        **({"stack_bytes": stack_bytes} if stack_bytes else {}),
         "values": table.rows,
         "inputs": inputs,
         "outputs": outputs,

@@ -46,13 +46,14 @@ _count = threading.Lock()
 class Source:
     """What a kernel is compiled from.
 
-    `workspace` is the scratch memory its caller lends it, as `sizes.size_to_json`; `seconds` is
-    what making the text took.
+    `workspace` is the scratch memory its caller lends it, as `sizes.size_to_json`, `stack` what its
+    buffers take of the stack, in bytes; `seconds` is what making the text took.
     """
 
     kernel: Kernel
     text: str
     workspace: object
+    stack: int
     seconds: float
 
 
@@ -60,7 +61,8 @@ def source_of(kernel: Kernel) -> Source:
     """Return the source of a kernel, made by this process."""
     start = time.perf_counter()
     workspace, text = kernel.workspace(), kernel.source()
-    return Source(kernel, text, workspace, time.perf_counter() - start)
+    stack = 0 if kernel.target.family == "gpu" else kernel.stack_bytes
+    return Source(kernel, text, workspace, stack, time.perf_counter() - start)
 
 
 def sources_of(kernels: Sequence[Kernel]) -> Iterator[Source]:
@@ -180,7 +182,7 @@ class _Copies:
                 head, text = arrived
                 self._missing.discard(head["number"])
                 kernel = self._kernels[head["number"]]
-                yield Source(kernel, text.decode(), head["workspace"], head["seconds"])
+                yield Source(kernel, text.decode(), **head["made"])
 
 
 def _make(kernels: Sequence[Kernel], queue: int, output: int) -> NoReturn:
@@ -206,6 +208,7 @@ def _send(kernels: Sequence[Kernel], number: int, output: int) -> None:
     except Exception:
         return
     kernels[number].release()
-    head = {"number": number, "workspace": made.workspace, "seconds": made.seconds}
+    facts = {"workspace": made.workspace, "stack": made.stack, "seconds": made.seconds}
+    head = {"number": number, "made": facts}
     with open(output, "wb", closefd=False) as file:
         file.write(message(head, made.text.encode()))
