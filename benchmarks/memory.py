@@ -3,7 +3,7 @@
 
     python -m benchmarks.memory [network or file.onnx ...] [--warm] [--runs 15] [--json FILE]
 
-Every row is a process of its own, from `import` to the last run:
+Every row is a process of its own, from `import` to the last run, and one more for the times:
 
 - `compile`: `treadle.compile(model)` and runs, with an empty cache of kernels (or, with `--warm`,
   one that holds them all);
@@ -30,7 +30,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 
@@ -97,23 +98,29 @@ class Peak:
             self.bytes = max(self.bytes, own + files)
 
 
-def measure(engine: str, file: Path, inputs: Path, runs: int, cache: Path) -> Figures:
-    """Return the figures of `benchmarks.first_run`, with the peak of all its processes."""
+def measure(engine: str, file: Path, inputs: Path, runs: int, caches: Sequence[Path]) -> Figures:
+    """Return the figures of `benchmarks.first_run`, with the peak of all its processes.
+
+    One process for each of two caches: looking at the memory of the first one takes a core at
+    times, so that the times are those of the second.
+    """
     words = [engine, str(file), str(inputs), str(runs)]
-    child = subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.first_run", *words],
-        cwd=FOLDER.parent,
-        env=os.environ | {"TREADLE_CACHE": str(cache)} | _IDLE_BLAS,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    with Peak(child.pid) as peak:
-        text, _ = child.communicate()
-    if child.returncode:
-        raise SystemExit(f"{engine} of {file} ends with {child.returncode}")
-    found: dict[str, float] = json.loads(text.splitlines()[-1])
-    found["peak_bytes"] = peak.bytes
-    return Figures(**found)  # type: ignore[arg-type]
+    peak_bytes, found = 0, dict[str, float]()
+    for cache, is_watched in zip(caches, (True, False), strict=True):
+        child = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.first_run", *words],
+            cwd=FOLDER.parent,
+            env=os.environ | {"TREADLE_CACHE": str(cache)} | _IDLE_BLAS,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        with Peak(child.pid) if is_watched else nullcontext() as peak:
+            text, _ = child.communicate()
+        if child.returncode:
+            raise SystemExit(f"{engine} of {file} ends with {child.returncode}")
+        found = json.loads(text.splitlines()[-1])
+        peak_bytes = peak.bytes if peak is not None else peak_bytes
+    return Figures(**found | {"peak_bytes": peak_bytes})  # type: ignore[arg-type]
 
 
 # ---- without Python ------------------------------------------------------------------------------
@@ -175,11 +182,12 @@ def network(model: Path, runs: int, *, is_warm: bool) -> dict[str, object]:
             stderr=subprocess.DEVNULL,
         )
         seconds = time.perf_counter() - start
-        used = cache if is_warm else Path(folder) / "empty"
+        full = (cache, cache)
+        used = full if is_warm else (Path(folder) / "empty", Path(folder) / "empty, too")
         figures = {
             "compile": measure("compile", model, inputs, runs, used),
-            "load": measure("load", artifact, inputs, runs, cache),
-            "onnxruntime": measure("onnxruntime", model, inputs, runs, cache),
+            "load": measure("load", artifact, inputs, runs, full),
+            "onnxruntime": measure("onnxruntime", model, inputs, runs, full),
         }
         sizes = {
             "c_peak_bytes": peak_in_c(artifact, inputs, Path(folder)),
