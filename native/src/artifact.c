@@ -134,7 +134,7 @@ static int32_t load_all(loading* l, td_executor** executor) {
   if (code == TD_OK) code = load_weights(l);
   if (code == TD_OK) code = load_code(l);
   if (code == TD_OK) code = take_kernels(l);
-  if (code == TD_OK) code = td_executor_make(l->model, plan, executor, l->error);
+  if (code == TD_OK) code = td_executor_open(l->model, executor, l->error);
   return code;
 }
 

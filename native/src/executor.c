@@ -227,7 +227,6 @@ static int32_t make(td_model* model, const td_plan* plan, void* lent, td_executo
   e->arena = lent;
   e->is_lent = lent != NULL;
   int32_t code = assemble(e, error);
-  if (code == TD_OK && !e->is_lent) td_threads_start(e->env.num_threads, e->plan.stack_bytes);
   if (code == TD_OK) *executor = e;
   else td_close(e);
   return code;
@@ -236,6 +235,12 @@ static int32_t make(td_model* model, const td_plan* plan, void* lent, td_executo
 int32_t td_executor_make(td_model* model, const td_plan* plan, td_executor** executor,
                          td_error* error) {
   return make(model, plan, NULL, executor, error);
+}
+
+int32_t td_executor_open(td_model* model, td_executor** executor, td_error* error) {
+  int32_t code = td_executor_make(model, &model->plan, executor, error);
+  if (code == TD_OK) td_threads_start((*executor)->env.num_threads, model->plan.stack_bytes);
+  return code;
 }
 
 int32_t td_executor_make_in(td_model* model, void* memory, td_executor** executor,
@@ -281,7 +286,7 @@ int32_t td_executor_create(const char* plan_text, size_t plan_bytes, const td_sy
   code = td_model_read_plan(model, plan_text, plan_bytes, error);
   if (code == TD_OK) code = td_model_set_kernels(model, kernels, num_kernels, error);
   if (code == TD_OK) code = td_model_set_constants(model, constants, num_constants, error);
-  if (code == TD_OK) code = td_executor_make(model, &model->plan, executor, error);
+  if (code == TD_OK) code = td_executor_open(model, executor, error);
   td_model_drop(model);
   return code;
 }

@@ -71,6 +71,8 @@ struct td_executor {
  * model. */
 int32_t td_executor_make(td_model* model, const td_plan* plan, td_executor** executor,
                          td_error* error);
+/* Makes the first executor of a model that is being opened, and starts the threads of its runs. */
+int32_t td_executor_open(td_model* model, td_executor** executor, td_error* error);
 /* Makes one that works in `memory`, of td_lent_bytes bytes, and uses one thread. */
 int32_t td_executor_make_in(td_model* model, void* memory, td_executor** executor,
                             td_error* error);

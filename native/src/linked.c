@@ -53,7 +53,7 @@ int32_t td_linked_open(const td_linked* linked, td_library* library,
   if (code == TD_OK) code = fill(model, linked, memory, bytes, error);
   if (code == TD_OK)
     code = memory != NULL ? td_executor_make_in(model, memory, executor, error)
-                          : td_executor_make(model, &model->plan, executor, error);
+                          : td_executor_open(model, executor, error);
   td_model_drop(model); /* the executor is a user of its own */
   return code;
 }

@@ -298,6 +298,7 @@ void td_threads_start(int32_t count, size_t stack_bytes) {
   if (team != NULL && team->num_workers < count - 1) start_workers(team, count - 1, stack_bytes);
   give_back(team);
   static _Thread_local size_t touched = 0;
+  if (stack_bytes > STACK) stack_bytes = STACK; /* where the caller's has no end, it has enough */
   if (stack_bytes <= touched) return;
   touched = stack_bytes;
   td_touch_stack(stack_bytes, td_stack_room());
