@@ -31,8 +31,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -42,13 +41,13 @@ from benchmarks.engines import random_inputs
 from benchmarks.first_run import Figures, status_bytes
 from benchmarks.serving import FOLDER, model_file
 from treadle.runtime import native
+from treadle.settings import let_blas_sleep
 
 DEFAULT = ("resnet50", "bert_base", "vit_base", "gpt2", "mobilenet_v2", "squeezenet")
 AIMS = (
     "aims: compile peak <= 1.15 onnxruntime's; load peak <= 1.1 weights of the artifact; artifact "
     "<= 1.15 model; load <= 100 ms for 700 MB; first run <= 1.5 steady ones"
 )
-_IDLE_BLAS = {"OPENBLAS_THREAD_TIMEOUT": "4"}
 _SAMPLE_SECONDS = 0.004
 _C_SAMPLE_SECONDS = 0.0005
 
@@ -105,22 +104,29 @@ def measure(engine: str, file: Path, inputs: Path, runs: int, caches: Sequence[P
     times, so that the times are those of the second.
     """
     words = [engine, str(file), str(inputs), str(runs)]
-    peak_bytes, found = 0, dict[str, float]()
-    for cache, is_watched in zip(caches, (True, False), strict=True):
-        child = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.first_run", *words],
-            cwd=FOLDER.parent,
-            env=os.environ | {"TREADLE_CACHE": str(cache)} | _IDLE_BLAS,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        with Peak(child.pid) if is_watched else nullcontext() as peak:
-            text, _ = child.communicate()
-        if child.returncode:
-            raise SystemExit(f"{engine} of {file} ends with {child.returncode}")
-        found = json.loads(text.splitlines()[-1])
-        peak_bytes = peak.bytes if peak is not None else peak_bytes
-    return Figures(**found | {"peak_bytes": peak_bytes})  # type: ignore[arg-type]
+    first, second = caches
+    watched = _started(words, first)
+    with Peak(watched.pid) as peak:
+        _figures(watched)
+    return replace(_figures(_started(words, second)), peak_bytes=peak.bytes)
+
+
+def _started(words: list[str], cache: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "benchmarks.first_run", *words],
+        cwd=FOLDER.parent,
+        env=os.environ | {"TREADLE_CACHE": str(cache)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def _figures(child: subprocess.Popen[str]) -> Figures:
+    """Wait for a process of `benchmarks.first_run`; return what it prints."""
+    text, _ = child.communicate()
+    if child.returncode:
+        raise SystemExit(f"{child.args!r} ends with {child.returncode}")
+    return Figures(**json.loads(text.splitlines()[-1]))
 
 
 # ---- without Python ------------------------------------------------------------------------------
@@ -233,6 +239,7 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=15, metavar="N", help="of each process")
     parser.add_argument("--json", type=Path, help="write the figures there")
     options = parser.parse_args()
+    let_blas_sleep()  # in the processes that are measured
     print(f"{machine.describe()['cpu']}, {machine.usable_cores()} cores\n{AIMS}")
     results = {}
     for name in options.networks:

@@ -129,8 +129,7 @@ static int32_t take_kernels(loading* l) {
 static int32_t load_all(loading* l, td_executor** executor) {
   int32_t code = td_tar_find(l->fd, l->members, NUM_MEMBERS, l->error);
   if (code == TD_OK) code = read_manifest(l);
-  const td_plan* plan = &l->model->plan;
-  if (code == TD_OK) code = td_check_machine(plan, l->error);
+  if (code == TD_OK) code = td_check_machine(&l->model->plan, l->error);
   if (code == TD_OK) code = load_weights(l);
   if (code == TD_OK) code = load_code(l);
   if (code == TD_OK) code = take_kernels(l);

@@ -141,9 +141,7 @@ size_t td_stack_room(void) {
 
 /* Not inlined: its memory is to lie below the frames of its callers, and to be gone when it returns. */
 __attribute__((noinline)) static void touch_below(size_t bytes) {
-  volatile unsigned char* at = __builtin_alloca(bytes);
-  for (size_t left = bytes; left > 0; left -= left < SMALLEST_PAGE ? left : SMALLEST_PAGE)
-    at[left - 1] = 0;
+  td_touch(__builtin_alloca(bytes), bytes);
 }
 
 void td_touch_stack(size_t bytes, size_t room) {

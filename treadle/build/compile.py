@@ -355,7 +355,7 @@ def _plan(fused: Fused) -> MemoryPlan:
 
 def _stack_bytes(fused: Fused) -> int:
     """Return what threads of the runtime need of their stacks; 0 where kernels run without it."""
-    if fused.target.is_source_only or fused.target.family == "gpu":
+    if fused.target.is_source_only:
         return 0
     return max((k.stack_bytes for k in fused.kernels), default=0)
 

@@ -17,7 +17,7 @@ from treadle.build.group import build_group, function_sizes, group_space, lower_
 from treadle.build.launches import launches_of
 from treadle.build.signatures import signature_of_function, signature_of_loops
 from treadle.build.sizes import size_to_json
-from treadle.build.sources import Source, source_of, sources_of
+from treadle.build.sources import source_of, sources_of
 from treadle.errors import ConfigError, ScheduleError, UsageError
 from treadle.expr.nodes import Var
 from treadle.graph.nodes import Function
@@ -391,14 +391,14 @@ def compile_kernels(
     """
     if not kernels:
         return
-    sources: dict[str, Source] = {}
+    objects: dict[str, ObjectCode] = {}
     on_device: dict[str, GpuCode] = {}
 
     def jobs() -> Iterator[tuple[str, str]]:
         is_gpu = target.family == "gpu"
         for made in map(source_of, kernels) if is_gpu else sources_of(kernels):
             kernel = made.kernel
-            sources[kernel.name] = replace(made, text="")
+            objects[kernel.name] = ObjectCode(b"", made.workspace, made.stack)
             if is_gpu:
                 launches = launches_of(kernel.lowered)
                 on_device[kernel.name] = GpuCode(target.kind, target.cpu, launches, made.text)
@@ -412,5 +412,4 @@ def compile_kernels(
         code = codes[kernel.name]
         if target.family == "gpu":
             code = replace(on_device[kernel.name], binary=code).to_bytes()
-        made = sources[kernel.name]
-        kernel.object = ObjectCode(code, made.workspace, made.stack)
+        kernel.object = replace(objects[kernel.name], code=code)
