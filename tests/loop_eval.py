@@ -42,8 +42,13 @@ def run(
     arrays: Sequence[np.ndarray],
     sizes: Mapping[Var, int] | None = None,
     seed: int = 0,
+    fetched: list[tuple[str, int]] | None = None,
 ) -> None:
-    """Run a function on arrays, one per parameter in their order; outputs are written in place."""
+    """Run a function on arrays, one per parameter in their order; outputs are written in place.
+
+    `fetched` is given every element that a prefetch names: the buffer, and which of its elements,
+    counted from the first.
+    """
     machine = _Machine(np.random.default_rng(seed))
     frame: Frame = dict(sizes or {})
     for param, array in zip(func.params, arrays, strict=True):
@@ -52,11 +57,14 @@ def run(
         assert array.dtype == dt.to_numpy(param.dtype), f"{param} is given {array.dtype}"
         machine.memory[id(param)] = array.reshape(shape)
     machine.stmt(func.body)(frame)
+    if fetched is not None:
+        fetched += machine.fetched
 
 
 class _Machine:
     def __init__(self, chance: np.random.Generator) -> None:
         self.chance = chance
+        self.fetched: list[tuple[str, int]] = []
         self.memory: dict[int, np.ndarray] = {}
         self.cache: dict[Expr, Eval] = {}
         self.heights: dict[Expr, int] = {}
@@ -112,10 +120,13 @@ class _Machine:
     def _prefetch(self, s: lp.Prefetch) -> Run:
         """A hint changes nothing, but its address is computed: it must have one."""
         indices = [self.expr(i) for i in s.indices]
+        shape = [self.expr(d) for d in s.buffer.shape]
 
         def execute(frame: Frame) -> None:
-            for index in indices:
-                index(frame, 0)
+            at = 0
+            for index, size in zip(indices, shape, strict=True):
+                at = at * int(size(frame, 0)) + int(index(frame, 0))
+            self.fetched.append((s.buffer.name, at))
 
         return execute
 

@@ -81,7 +81,8 @@ def test_lines_of_panels_are_fetched_at_the_first_values_of_the_axes_inside() ->
     s[c].reorder(outer, k, inner, j)
     s[c].prefetch_panel(weights, k, [i], step=3)
     text = str(treadle.lower(s, [weights, data, c]))
-    lines = [f"prefetch(W[((i.outer * 3) + {p}), k, 0])" for p in (3, 4, 5)]
+    places = ("min(((i.outer * 3) + 3), 5)", "min(((i.outer * 3) + 4), 5)", "5")
+    lines = [f"prefetch(W[{place}, k, 0])" for place in places]
     assert [text.count(line) for line in lines] == [1, 1, 1]
     assert text.count("prefetch") == 3
 
@@ -108,7 +109,7 @@ def test_tiles_share_a_panel_evenly(tiles: int | None, place: str) -> None:
     s[c].reorder(p, outer, k, inner, j)
     s[c].prefetch_panel(weights, k, [p], tiles=[([i], 3)])
     text = str(treadle.lower(s, [weights, data, c]))
-    assert f"prefetch(W[(p + 1), 0, {place}])" in text
+    assert f"prefetch(W[min((p + 1), 5), 0, {place}])" in text
 
 
 def test_of_a_cut_reduction_the_next_block_is_fetched() -> None:
@@ -128,7 +129,30 @@ def test_of_a_cut_reduction_the_next_block_is_fetched() -> None:
     text = str(treadle.lower(s, [weights, data, c]))
     (hint,) = re.findall(r"prefetch\((.*)\)", text)
     block = "select((2 < b), 0, (b + 1))"
-    assert hint == f"W[(select((2 < b), 1, 0) + p), ({block} * 10), ((i.outer * 40) + (k * 4))]"
+    panel = "min((select((2 < b), 1, 0) + p), 5)"
+    assert hint == f"W[{panel}, ({block} * 10), ((i.outer * 40) + (k * 4))]"
+
+
+@pytest.mark.parametrize(("panels", "width", "tiles"), [(6, 1, 4), (6, 1, 1), (7, 3, 1), (7, 2, 2)])
+def test_tiles_of_the_last_panel_fetch_nothing_past_it(panels: int, width: int, tiles: int) -> None:
+    """Past the last panel may lie a page that does not exist, which takes long to find out."""
+    weights, data = te.placeholder((panels, 40, 16), name="W"), te.placeholder((12, 40), name="A")
+    k = te.reduce_axis((0, 40), "k")
+    c = te.compute(
+        (12, panels, 16), lambda i, p, j: te.sum(weights[p, k, j] * data[i, k], axis=k), name="C"
+    )
+    s = te.create_schedule(c.op)
+    i, p, j = s[c].op.axis  # type: ignore[union-attr]
+    outer, inner = s[c].split(i, nparts=tiles)
+    panel, beside = s[c].split(p, factor=width)
+    s[c].reorder(panel, outer, k, inner, beside, j)
+    s[c].prefetch_panel(weights, k, [p], step=width, tiles=[([i], 12 // tiles)])
+    arrays = [np.ones(shape, "float32") for shape in ((panels, 40, 16), (12, 40), (12, panels, 16))]
+    fetched: list[tuple[str, int]] = []
+    loop_eval.run(treadle.lower(s, [weights, data, c]), arrays, fetched=fetched)
+    lines = {at // 16 for _, at in fetched}
+    assert max(lines) < panels * 40
+    assert lines >= set(range(width * 40, panels * 40))  # and all the others
 
 
 @pytest.mark.parametrize(("tiles", "place"), [(16, "((i * 40) + k_1)"), (1, "(k_1 * 16)")])
@@ -142,7 +166,7 @@ def test_rows_of_what_a_stage_is_made_of_are_fetched_whole(tiles: int, place: st
     p, i = s[c].op.axis  # type: ignore[union-attr]
     s[d].compute_at(s[c], p)
     s[c].prefetch_panel(w, k, [p], tiles=[([i], 1)])
-    assert f"prefetch(W[(p + 1), 0, 0, {place}])" in str(treadle.lower(s, [w, data, c]))
+    assert f"prefetch(W[min((p + 1), 5), 0, 0, {place}])" in str(treadle.lower(s, [w, data, c]))
 
 
 def test_what_is_not_made_of_panels_is_not_fetched() -> None:

@@ -24,6 +24,7 @@ OTHER = Machine(
     load_bits=64,
     stores_per_cycle=6,
     store_bits=32,
+    vector_issue=9,
     fill_buffers=48,
     iteration_cycles=0.75,
     line_bytes=128,

@@ -65,6 +65,7 @@ def _panel(stage: Stage, panel: Panel, box: Box, memory: Memory, known: Simplifi
     if found is None or not found[0].shape:
         return []
     buffer, start = found
+    assert isinstance(stage.op, ComputeOp)
     first: dict[Expr, Expr] = {axis: span.start for axis, span in box.items()}
     tile, count = _tile_number(panel.tiles)
     made: list[Stmt] = []
@@ -84,8 +85,13 @@ def _panel(stage: Stage, panel: Panel, box: Box, memory: Memory, known: Simplifi
     for read in reads:
         if any(map(reads_memory, read)):  # past the end nothing says where the next tile reads
             continue
+        counting = read if panel.once else read[: _inner(stage.op, read)]
+        moving = [d for d, i in enumerate(counting) if _uses(i, panel.ahead)]
+        if buffer.scope != "global":  # what a kernel made for itself lies in memory that goes on
+            moving = []
         for place in _shares(stage, panel, read, tile, count, box, memory, known):
-            made.append(Prefetch(buffer, tuple(starmap(element, enumerate(place))), panel.level))
+            at = _inside(list(starmap(element, enumerate(place))), buffer.shape, moving)
+            made.append(Prefetch(buffer, tuple(map(known.run, at)), panel.level))
     if not panel.once:
         return made
     needed = known.run(substitute(ex.binary("eq", tile, 0), first))
@@ -144,7 +150,7 @@ def _shares(
     if panel.once:
         offsets = [range(int_value(x.extent) or 1) for x in spans[:-1]]
         return [_moved(place, each) for each in cartesian(*offsets, lines)]
-    inner = next((d for d, i in enumerate(read) if _uses(i, op.reduce_axis)), len(read) - 1)
+    inner = _inner(op, read)
     outer = panel.ahead[0]
     next_step: dict[Expr, Expr] = {outer: outer + panel.step}
     apart = [int_value(known.run(substitute(i, next_step) - i)) or 0 for i in read[:inner]]
@@ -174,6 +180,28 @@ def _shares(
     return [_where(own < apart[side], at, read) for own, at in made]
 
 
+def _inner(op: ComputeOp, read: Sequence[Expr]) -> int:
+    """Return the dimension that a reduction reads along: those before it count panels."""
+    return next((d for d, i in enumerate(read) if _uses(i, op.reduce_axis)), len(read) - 1)
+
+
+def _inside(place: Sequence[Expr], shape: Sequence[Expr], moving: Sequence[int]) -> Sequence[Expr]:
+    """Return a place that does not lie past the end of a buffer; `moving` dimensions may.
+
+    Past the end of an inner dimension come the next panels in memory. Past the last panel may lie a
+    page that does not exist, and to find that out takes up to 170 cycles for each hint (Zen, in a
+    virtual machine): the tiles that read the last panel fetch from that one, which is there.
+    """
+    if not moving:
+        return place
+    leading = max(moving) + 1
+    number: Expr = ZERO
+    for at, size in zip(place[:leading], shape, strict=False):
+        number = number * size + at
+    last = reduce(product, shape[:leading]) - 1
+    return *[ZERO] * (leading - 1), ex.minimum(number, last), *place[leading:]
+
+
 def _where(is_so: Expr, a: Sequence[Expr], b: Sequence[Expr]) -> tuple[Expr, ...]:
     """Return place `a` where it is so, else place `b`."""
     return tuple(i if i is j else ex.select(is_so, i, j) for i, j in zip(a, b, strict=True))
@@ -190,7 +218,8 @@ def _share_of_rows(
     each = count_of // positions if count_of % positions == 0 else 1
     rows = each * (int_value(box[axis].extent) or 0)
     elements = rows * prod(int_value(d) or 0 for d in panel.tensor.shape[1:])
-    at = ((axis + panel.step) * each,)
+    last = axis.extent - box[axis].extent  # past the end may lie a page that does not exist
+    at = (ex.minimum(axis + panel.step, last) * each,)
     return _part_of_run(stage, panel.tensor, at, elements, tile, count, box, memory)
 
 

@@ -15,6 +15,9 @@ STACK_BYTES = 1 * M
 """What one buffer of a kernel may take of a thread's stack where a system gives it: several times
 as much."""
 
+VECTOR_ISSUE = 8
+"""Vector operations that a cycle has where no kernel has been seen to wait for a slot."""
+
 FILL_BUFFERS = 24
 """Lines that level 1 waits for at once on Zen 3 to 5, and where it is not known."""
 
@@ -71,17 +74,19 @@ class Machine:
 
     `fma_units` multiply and add `fma_bits` each in a cycle, and a sum can be added to again after
     `fma_latency` cycles. `loads_per_cycle` of `load_bits` and `stores_per_cycle` of `store_bits`
-    leave or enter the nearest cache; wider vectors take as many times as long. It waits for as many
-    lines at once as it has `fill_buffers`: loads that miss and hints take one each. Level 2 is
-    filled by `fetch_bytes`: a line, or the pair of lines that a prefetcher completes.
-    `iteration_cycles` is what an iteration of an inner loop takes beyond its arithmetic. `caches`
-    are levels 1 to 3; where there are two, the last stands twice. `memory_bytes_per_cycle` is what
-    a core reads from memory while few others do, `memory_latency` how long a read takes to answer.
-    `remote_...` are of what another core has just written. `fork_cycles` pass until a loop has been
-    handed to the threads and the last of them is done. `dot_rates` are the types of instructions
-    that sum products of short elements. `stack_bytes` is what a buffer of a kernel may take of the
-    stack of the thread that runs it; where there is no system, and the linker's script gives the
-    stack, what all buffers that exist at once may take.
+    leave or enter the nearest cache; wider vectors take as many times as long. A cycle issues
+    `vector_issue` vector operations, loads and broadcasts into registers among them: as many for a
+    wider vector as it has parts of `fma_bits`. A core waits for as many lines at once as it has
+    `fill_buffers`: loads that miss and hints take one each. Level 2 is filled by `fetch_bytes`: a
+    line, or the pair of lines that a prefetcher completes. `iteration_cycles` is what an iteration
+    of an inner loop takes beyond its arithmetic. `caches` are levels 1 to 3; where there are two,
+    the last stands twice. `memory_bytes_per_cycle` is what a core reads from memory while few
+    others do, `memory_latency` how long a read takes to answer. `remote_...` are of what another
+    core has just written. `fork_cycles` pass until a loop has been handed to the threads and the
+    last of them is done. `dot_rates` are the types of instructions that sum products of short
+    elements. `stack_bytes` is what a buffer of a kernel may take of the stack of the thread that
+    runs it; where there is no system, and the linker's script gives the stack, what all buffers
+    that exist at once may take.
     """
 
     fma_units: int
@@ -91,6 +96,7 @@ class Machine:
     load_bits: int
     stores_per_cycle: int
     store_bits: int
+    vector_issue: int = VECTOR_ISSUE
     fill_buffers: int = FILL_BUFFERS
     iteration_cycles: float
     line_bytes: int
@@ -132,6 +138,10 @@ class Machine:
     def stores_of(self, vector_bits: int) -> float:
         """Return how many vectors of so many bits a core writes to its nearest cache a cycle."""
         return self.stores_per_cycle * min(1.0, self.store_bits / vector_bits)
+
+    def issued_per_cycle(self, vector_bits: int) -> float:
+        """Return how many operations on vectors of so many bits a cycle issues, of any kind."""
+        return self.vector_issue * min(1.0, self.fma_bits / vector_bits)
 
     def dot_rate(self, a: str, b: str) -> float | None:
         """Return how many products of elements of two types a 32-bit lane sums; None: it cannot."""

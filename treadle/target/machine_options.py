@@ -161,6 +161,7 @@ FACTS = (
     _count("load_bits", "256"),
     _count("stores_per_cycle", "1"),
     _count("store_bits", "256"),
+    _count("vector_issue", "4"),
     _count("fill_buffers", "12"),
     _rate("iteration_cycles", "1.0"),
     _bytes("line_bytes", "64"),

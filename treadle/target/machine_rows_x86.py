@@ -65,6 +65,7 @@ _ZEN = replace(
     fma_bits=128,
     load_bits=128,
     store_bits=128,
+    vector_issue=4,
     caches=(Cache(32 * K, 32.0), Cache(512 * K, 12.0), Cache(8 * M, 12.0, 4)),
 )
 

@@ -190,15 +190,15 @@ class Stage:
         What a reduction reads in one run of memory is divided evenly over its iterations and the
         tiles; where the tiles are so few that each would fetch a line or more per iteration,
         nothing is fetched: `prefetch` is enough. Several panels side by side are shared out panel
-        by panel. Only a hint: what is fetched past the end does no harm, and nothing is fetched of
-        a stage that is computed at a loop and not complete.
+        by panel. Only a hint: the tiles of the last panel, after which nothing comes, fetch from
+        that one, and nothing is fetched of a stage that is computed at a loop and not complete.
 
         A tensor that this stage does not read, but one that it reads is made of, is fetched whole
         rows at a time, by the same shares: those that are `step` further along `ahead`, the one
         axis that counts rows of the tensor, or groups of as many.
 
         before: for n: for m: for k: C[m, n] += A[m, k] * B[n, k, 0]
-        after:  for n: for m: for k: prefetch(B[n + step, 0, ...]); C[m, n] += A[m, k] * B[n, k, 0]
+        after:  for n: for m: for k: prefetch(B[min(n + step, last), 0, ...]); C[m, n] += ...
         """
         self._do("prefetch_panel", tensor, var, ahead, step, tiles, once, level)
 
