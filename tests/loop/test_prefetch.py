@@ -93,7 +93,7 @@ def test_lines_of_panels_are_fetched_at_the_first_values_of_the_axes_inside() ->
         (16, "((i.outer * 40) + k)"),  # a tile of sixteen: an element each
         (4, "((i.outer * 160) + (k * 4))"),
         (1, "(k * 16)"),
-        (None, "((min(i.outer, 8) * 80) + (k * 2))"),  # of any number: eight
+        (None, "((min(i.outer, 7) * 80) + (k * 2))"),  # of any number: eight
     ],
 )
 def test_tiles_share_a_panel_evenly(tiles: int | None, place: str) -> None:

@@ -248,7 +248,10 @@ def _part_of_run(
     part = -(-width // (count or TILES_OF_PANEL))
     if part > memory.line_of(tensor.dtype):
         return []
-    at = (ex.minimum(tile, width // part) * steps + position(axes)) * part
+    shares = -(-width // part)  # a tile without one has the last again, which is there
+    at = (ex.minimum(tile, shares - 1) * steps + position(axes)) * part
+    if shares * steps * part > elements:
+        at = ex.minimum(at, elements - 1)
     return [(*place, *[ZERO] * (tensor.ndim - len(place) - 1), at)]
 
 
