@@ -87,10 +87,8 @@ def _panel(stage: Stage, panel: Panel, box: Box, memory: Memory, known: Simplifi
             continue
         counting = read if panel.once else read[: _inner(stage.op, read)]
         moving = [d for d, i in enumerate(counting) if _uses(i, panel.ahead)]
-        if buffer.scope != "global":  # what a kernel made for itself lies in memory that goes on
-            moving = []
         for place in _shares(stage, panel, read, tile, count, box, memory, known):
-            at = _inside(list(starmap(element, enumerate(place))), buffer.shape, moving)
+            at = _inside(list(starmap(element, enumerate(place))), buffer, moving)
             made.append(Prefetch(buffer, tuple(map(known.run, at)), panel.level))
     if not panel.once:
         return made
@@ -185,15 +183,17 @@ def _inner(op: ComputeOp, read: Sequence[Expr]) -> int:
     return next((d for d, i in enumerate(read) if _uses(i, op.reduce_axis)), len(read) - 1)
 
 
-def _inside(place: Sequence[Expr], shape: Sequence[Expr], moving: Sequence[int]) -> Sequence[Expr]:
-    """Return a place that does not lie past the end of a buffer; `moving` dimensions may.
+def _inside(place: Sequence[Expr], buffer: Buffer, moving: Sequence[int]) -> Sequence[Expr]:
+    """Return a place that does not lie past the end of a buffer; in `moving` dimensions it may.
 
-    Past the end of an inner dimension come the next panels in memory. Past the last panel may lie a
+    Past the end of an inner dimension comes what is next in memory. Past the end of all may lie a
     page that does not exist, and to find that out takes up to 170 cycles for each hint (Zen, in a
-    virtual machine): the tiles that read the last panel fetch from that one, which is there.
+    virtual machine): what is read last is fetched instead, which is there. What a kernel made for
+    itself lies in memory that goes on.
     """
-    if not moving:
+    if not moving or buffer.scope != "global":
         return place
+    shape = buffer.shape
     leading = max(moving) + 1
     number: Expr = ZERO
     for at, size in zip(place[:leading], shape, strict=False):
