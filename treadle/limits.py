@@ -36,6 +36,9 @@ is one loop of symbolic extent."""
 UNROLLED_PREFETCHES = 64
 """Prefetches of one iteration up to which they are written one after the other."""
 
+PANELS_WITH_LAST = 8
+"""Panels from which the steps of the last one have no hints."""
+
 TILES_OF_PANEL = 8
 """Tiles over which the prefetches of the next panel are spread where their number is not known:
 each has a share of the panel in its code, and with more of them, lines are fetched twice."""

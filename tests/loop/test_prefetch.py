@@ -155,6 +155,44 @@ def test_tiles_of_the_last_panel_fetch_nothing_past_it(panels: int, width: int, 
     assert lines >= set(range(width * 40, panels * 40))  # and all the others
 
 
+@pytest.mark.parametrize("width", [1, 2])
+def test_steps_of_the_last_of_many_panels_fetch_nothing_past_it(width: int) -> None:
+    weights, data = te.placeholder((18, 40, 16), name="W"), te.placeholder((40,), name="A")
+    k = te.reduce_axis((0, 40), "k")
+    c = te.compute((18, 16), lambda p, j: te.sum(weights[p, k, j] * data[k], axis=k), name="C")
+    s = te.create_schedule(c.op)
+    p, j = s[c].op.axis  # type: ignore[union-attr]
+    panel, beside = s[c].split(p, factor=width)
+    s[c].reorder(panel, k, beside, j)
+    s[c].prefetch(weights, k, 8)
+    arrays = [np.ones(shape, "float32") for shape in ((18, 40, 16), (40,), (18, 16))]
+    fetched: list[tuple[str, int]] = []
+    loop_eval.run(treadle.lower(s, [weights, data, c]), arrays, fetched=fetched)
+    lines = {at // 16 for _, at in fetched}
+    assert max(lines) < 18 * 40
+    assert lines >= set(range(width * 40, (18 - width) * 40))  # and the others all but the first
+
+
+def test_steps_along_weights_of_points_go_on_with_the_next_point() -> None:
+    """Of panels side by side whose next is not what follows in memory, none is left out."""
+    weights, data = te.placeholder((4, 9, 8, 16), name="W"), te.placeholder((9, 8), name="A")
+    k = te.reduce_axis((0, 8), "k")
+    c = te.compute(
+        (9, 4, 16), lambda x, p, j: te.sum(weights[p, x, k, j] * data[x, k], axis=k), name="C"
+    )
+    s = te.create_schedule(c.op)
+    x, p, j = s[c].op.axis  # type: ignore[union-attr]
+    panel, beside = s[c].split(p, factor=2)
+    s[c].reorder(panel, x, k, beside, j)
+    s[c].prefetch(weights, k, 12)
+    arrays = [np.ones(shape, "float32") for shape in ((4, 9, 8, 16), (9, 8), (9, 4, 16))]
+    fetched: list[tuple[str, int]] = []
+    loop_eval.run(treadle.lower(s, [weights, data, c]), arrays, fetched=fetched)
+    first = [at // 16 for _, at in fetched[:2]]
+    assert first == [12, 9 * 8 + 12]
+    assert max(at for _, at in fetched) < 4 * 9 * 8 * 16
+
+
 @pytest.mark.parametrize(("tiles", "place"), [(16, "((i * 40) + k_1)"), (1, "(k_1 * 16)")])
 def test_rows_of_what_a_stage_is_made_of_are_fetched_whole(tiles: int, place: str) -> None:
     """D is made of a row of W, where C needs it."""

@@ -16,7 +16,7 @@ from treadle.expr.nodes import Const, Expr, Var, int_value
 from treadle.expr.simplify import Simplifier
 from treadle.expr.traversal import reads_memory, rewrite, substitute, walk
 from treadle.expr.vocabulary import DIVISIONS, HAS_DIVISION
-from treadle.limits import TILES_OF_PANEL, UNROLLED_PREFETCHES
+from treadle.limits import PANELS_WITH_LAST, TILES_OF_PANEL, UNROLLED_PREFETCHES
 from treadle.loop import nodes as lp
 from treadle.loop.domains import ZERO, Nest, relax
 from treadle.loop.memory import Memory
@@ -193,13 +193,22 @@ def _inside(place: Sequence[Expr], buffer: Buffer, moving: Sequence[int]) -> Seq
     """
     if not moving or buffer.scope != "global":
         return place
-    shape = buffer.shape
-    leading = max(moving) + 1
+    last = max(moving)
+    number = ex.minimum(_number(place, buffer.shape, last), _count(buffer.shape, last) - 1)
+    return *[ZERO] * last, number, *place[last + 1 :]
+
+
+def _number(place: Sequence[Expr], shape: Sequence[Expr], last: int) -> Expr:
+    """Return which of the positions in dimensions up to the `last` a place is in."""
     number: Expr = ZERO
-    for at, size in zip(place[:leading], shape, strict=False):
+    for at, size in zip(place[: last + 1], shape, strict=False):
         number = number * size + at
-    last = reduce(product, shape[:leading]) - 1
-    return *[ZERO] * (leading - 1), ex.minimum(number, last), *place[leading:]
+    return number
+
+
+def _count(shape: Sequence[Expr], last: int) -> Expr:
+    """Return how many positions there are in dimensions up to the `last`."""
+    return reduce(product, shape[: last + 1])
 
 
 def _where(is_so: Expr, a: Sequence[Expr], b: Sequence[Expr]) -> tuple[Expr, ...]:
@@ -293,11 +302,54 @@ def _regions(
     made: list[Stmt] = []
     for tensor, offset in note.prefetches:
         for buffer, spans, steps in _read_regions(stage, tensor, box, memory, known):
+            later: dict[Expr, Expr] = {var: var}
             if offset:
-                spans = _next_panels(stage, nest, spans, var, known)
-            later: dict[Expr, Expr] = {var: var + offset}
+                later[var] = var + _distance(stage, nest, buffer, spans, var, offset, known)
+                spans = _next_panels(stage, nest, buffer, spans, var, known)
             made.append(_lines(tensor.name, buffer, spans, steps, later, memory, known))
     return made
+
+
+def _distance(
+    stage: Stage,
+    nest: Nest,
+    buffer: Buffer,
+    spans: Sequence[Span],
+    var: Var,
+    offset: int,
+    known: Simplifier,
+) -> int | Expr:
+    """Return how many iterations ahead `prefetch` asks: 0 along the last panel of a buffer.
+
+    Its end would be passed by a hint in each of the last iterations, see `_inside`. A test in each
+    iteration would cost more than it brings; that of the panel stands outside of the reduction.
+    Where the last panel is a large part of all, its hints bring more than those that miss cost.
+    """
+    loops, inner = _reduction(stage, nest, spans)
+    moved = _next_panels(stage, nest, buffer, spans, var, known)
+    moving = [d for d, span in enumerate(moved) if any(n is var for n in walk(span.start))]
+    panels = prod(int_value(d) or PANELS_WITH_LAST for d in buffer.shape[:inner])
+    beside = prod(int_value(span.extent) or 1 for span in spans[:inner])
+    is_few = panels < PANELS_WITH_LAST * beside
+    if var not in loops or not moving or buffer.scope != "global" or is_few:
+        return offset
+    ends = {v: extent - 1 + (offset if v is var else 0) for v, extent in loops.items()}
+    at = [substitute(span.start + span.extent - 1, ends) for span in moved]
+    last = max(moving)
+    is_inside = known.run(_number(at, buffer.shape, last) < _count(buffer.shape, last))
+    return ex.select(is_inside, offset, 0)
+
+
+def _reduction(stage: Stage, nest: Nest, spans: Sequence[Span]) -> tuple[dict[Expr, Expr], int]:
+    """Return the open loops of a reduction with their extents, and what it first reads along.
+
+    That is a dimension of `spans`: those before it say in which panel.
+    """
+    extents = stage.extents(nest.roots, nest.overrides)
+    inner = [x for x in stage.leaf_iter_vars if x.kind == "reduce" and x in nest.bound]
+    loops = {nest.bound[x]: extents[x] for x in inner if nest.bound[x] is not ZERO}
+    along = (d for d, x in enumerate(spans) if any(n in loops for n in walk(x.start)))
+    return loops, next(along, 0)
 
 
 def _read_regions(
@@ -378,26 +430,24 @@ def _share_of_lines(
 
 
 def _next_panels(
-    stage: Stage, nest: Nest, spans: Sequence[Span], var: Var, known: Simplifier
+    stage: Stage, nest: Nest, buffer: Buffer, spans: Sequence[Span], var: Var, known: Simplifier
 ) -> Sequence[Span]:
     """Where `var` stands past the end of the reduction, go on with the panels of the next tile.
 
     A tile reads several panels side by side, each along the reduction. What follows a panel in
-    memory is the next of the same tile, which is in cache: as many panels are left out.
+    memory is the next of the same tile, which is in cache: as many panels are left out. Not where
+    something else follows: of Winograd's weights, the panel of the next point.
     """
-    inner = [x for x in stage.leaf_iter_vars if x.kind == "reduce" and x in nest.bound]
-    if not any(nest.bound[x] is var for x in inner):
+    loops, inner = _reduction(stage, nest, spans)
+    side_by_side = [d for d in range(inner) if (int_value(spans[d].extent) or 0) > 1]
+    if var not in loops or not side_by_side:
         return spans
-    moving = {nest.bound[x] for x in inner} - {ZERO}
-    fixed = next((d for d, x in enumerate(spans) if any(n in moving for n in walk(x.start))), 0)
-    side_by_side = [d for d in range(fixed) if (int_value(spans[d].extent) or 0) > 1]
-    if not side_by_side:
+    if any(int_value(d) != 1 for d in buffer.shape[side_by_side[-1] + 1 : inner]):
         return spans
-    extents = stage.extents(nest.roots, nest.overrides)
     iteration: Expr = ZERO
     iterations: Expr = Const.of(1)
-    for x in inner:
-        iteration, iterations = iteration * extents[x] + nest.bound[x], iterations * extents[x]
+    for loop, extent in loops.items():
+        iteration, iterations = iteration * extent + loop, iterations * extent
     panel = spans[side_by_side[-1]]
     skipped = ex.select(iteration >= known.run(iterations), panel.extent - 1, 0)
     moved = list(spans)
