@@ -160,8 +160,9 @@ class Stage:
         With 0, what this iteration reads is fetched while it computes something else first.
         Only a hint: lines past the end of a row are those of the next row in memory (past the end
         of panels that a tile reads side by side: those of the next panels; none along the last of
-        many panels), and nothing is fetched of a stage that is computed at a loop and not complete. A core waits for few lines at once:
-        with `spread`, a loop inside of `var`, each of its iterations fetches its share of them.
+        many panels), and nothing is fetched of a stage that is computed at a loop and not complete.
+        A core waits for few lines at once: with `spread`, a loop inside of `var`, each of its
+        iterations fetches its share of them.
 
         before: for k: C[n] += B[k, n]  ->  after: for k: prefetch(B[k + offset, 0]); C[n] += ...
         """
