@@ -339,6 +339,9 @@ void td_touch(void* memory, size_t bytes);
 /* Bytes between here and the end of the calling thread's stack; 0 where the system does not say.
  * It may allocate memory. */
 size_t td_stack_room(void);
+/* TD_MEMORY where that is known to be too little for kernels that take so many. The system is asked
+ * once for each thread, and only if the run may allocate memory. */
+int32_t td_check_stack(size_t bytes, bool may_ask, td_error* error);
 /* td_touch for the stack of the calling thread, from here on, and no more than half of its room. */
 void td_touch_stack(size_t bytes, size_t room);
 

@@ -27,6 +27,7 @@ int64_t td_now_ns(void) {
 /* ---- memory ---------------------------------------------------------------------------------- */
 
 #define SMALLEST_PAGE 4096
+#define STACK_OF_RUN ((size_t)16 << 10) /* what a run takes besides its kernels */
 
 size_t td_physical_memory(void) {
   static _Atomic size_t known = 0;
@@ -124,19 +125,39 @@ void td_touch(void* memory, size_t bytes) {
   if (bytes > 0) at[bytes - 1] = 0;
 }
 
-size_t td_stack_room(void) {
+/* Where the calling thread's stack lies, once the system has been asked: from its end on up. */
+static _Thread_local struct {
+  bool is_asked;
+  uintptr_t end;
+  size_t size; /* 0 where the system does not say */
+} stack;
+
+static void ask_for_stack(void) {
+  stack.is_asked = true;
 #if defined(__linux__)
   pthread_attr_t how;
   void* end;
-  size_t size;
-  if (pthread_getattr_np(pthread_self(), &how) != 0) return 0;
-  int failed = pthread_attr_getstack(&how, &end, &size);
+  if (pthread_getattr_np(pthread_self(), &how) != 0) return;
+  if (pthread_attr_getstack(&how, &end, &stack.size) != 0) stack.size = 0;
+  stack.end = (uintptr_t)end;
   pthread_attr_destroy(&how);
-  uintptr_t here = (uintptr_t)__builtin_frame_address(0);
-  return failed == 0 && here > (uintptr_t)end ? (size_t)(here - (uintptr_t)end) : 0;
-#else
-  return 0;
 #endif
+}
+
+size_t td_stack_room(void) {
+  if (!stack.is_asked) ask_for_stack();
+  size_t room = (size_t)((uintptr_t)__builtin_frame_address(0) - stack.end);
+  return room < stack.size ? room : 0; /* else this is another stack: one of a coroutine */
+}
+
+int32_t td_check_stack(size_t bytes, bool may_ask, td_error* error) {
+  if (bytes == 0 || !(stack.is_asked || may_ask)) return TD_OK;
+  size_t room = td_stack_room();
+  if (room == 0 || (room > STACK_OF_RUN && room - STACK_OF_RUN >= bytes)) return TD_OK;
+  td_fail(error, TD_MEMORY, "kernels take %zu bytes of the stack, and this thread has %zu left",
+          bytes, room);
+  return td_hint(error, TD_MEMORY, "run the model in a thread with a larger stack: ulimit -s, "
+                                   "pthread_attr_setstacksize, threading.stack_size in Python");
 }
 
 /* Not inlined: its memory is to lie below the frames of its callers, and to be gone when it returns. */

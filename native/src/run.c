@@ -191,6 +191,19 @@ int32_t td_run_steps(td_executor* e, uint32_t begin, uint32_t end, td_error* err
   return watched ? run_watched(e, begin, end, error) : run_plain(e, begin, end, error);
 }
 
+/* Before a run: the executor is locked, and its kernels have the stack that they take. */
+static int32_t begin(td_executor* e, td_error* error) {
+  int32_t code = td_check_stack(e->plan.stack_bytes, !e->is_lent, error);
+  if (code == TD_OK) code = td_executor_lock(e, error);
+  if (code == TD_OK) td_run_begins(&e->env);
+  return code;
+}
+
+static void end(td_executor* e) {
+  td_run_ends(&e->env);
+  td_executor_unlock(e);
+}
+
 static int32_t run_static(td_executor* e, const void* const* inputs, void* const* outputs,
                           td_error* error) {
   int32_t code = bind_inputs(e, inputs, error);
@@ -205,12 +218,10 @@ int32_t td_run(td_executor* e, const void* const* inputs, void* const* outputs, 
     td_fail(error, TD_ARGUMENT, "the inputs of this model have sizes that each run decides");
     return td_hint(error, TD_ARGUMENT, "give their shapes: call td_run_shaped");
   }
-  int32_t code = td_executor_lock(e, error);
+  int32_t code = begin(e, error);
   if (code != TD_OK) return code;
-  td_run_begins(&e->env);
   code = run_static(e, inputs, outputs, error);
-  td_run_ends(&e->env);
-  td_executor_unlock(e);
+  end(e);
   return code;
 }
 
@@ -220,12 +231,10 @@ int32_t td_run_shaped(td_executor* e, const td_tensor* inputs, const td_buffer* 
     return td_fail(error, TD_ARGUMENT, "this model has fixed sizes: call td_run");
   if (inputs == NULL && e->plan.num_inputs > 0)
     return td_fail(error, TD_INPUT, "no inputs are given");
-  int32_t code = td_executor_lock(e, error);
+  int32_t code = begin(e, error);
   if (code != TD_OK) return code;
-  td_run_begins(&e->env);
   code = td_dynamic_run(e, inputs, outputs, error);
-  td_run_ends(&e->env);
-  td_executor_unlock(e);
+  end(e);
   return code;
 }
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -187,12 +188,38 @@ def test_opening_a_model_starts_its_threads_and_readies_its_stack() -> None:
     assert run_opened(code, 1 << 20) == "2 True\n"
 
 
+RUN_IN_A_THREAD = """
+import threading
+import numpy as np
+import treadle
+def run():
+    try:
+        print(bool((executor.run([np.ones(1 << 17, np.float32)])[0].numpy() == 8).all()))
+    except treadle.TreadleError as e:
+        print(e)
+threading.stack_size(2 << 20)
+thread = threading.Thread(target=run)
+thread.start()
+thread.join()
+"""
+
+
 @on_linux
-@pytest.mark.parametrize("stack_bytes", [1 << 30, 1 << 50])
-def test_a_plan_that_asks_for_more_than_the_stack_has_room_for_runs(stack_bytes: int) -> None:
-    code = "import numpy as np\nx = np.ones(1 << 17, np.float32)\n"
-    ran = "print(bool((executor.run([x])[0].numpy() == 8).all()))"
-    assert run_opened(code + ran, stack_bytes) == "True\n"
+@pytest.mark.parametrize("stack_bytes", [2 << 20, 1 << 30, 1 << 50])
+def test_a_run_needs_the_stack_that_its_kernels_take(stack_bytes: int) -> None:
+    text = run_opened(RUN_IN_A_THREAD, stack_bytes)
+    assert re.fullmatch(
+        rf"kernels take {stack_bytes} bytes of the stack, and this thread has \d+ left\n"
+        "  hint  run the model in a thread with a larger stack: ulimit -s, "
+        "pthread_attr_setstacksize, threading.stack_size in Python\n",
+        text,
+    )
+
+
+@on_linux
+@pytest.mark.parametrize("stack_bytes", [0, 1 << 20])
+def test_a_run_in_a_thread_with_enough_stack_is_not_refused(stack_bytes: int) -> None:
+    assert run_opened(RUN_IN_A_THREAD, stack_bytes) == "True\n"
 
 
 @on_linux
@@ -250,6 +277,7 @@ print(choose())
 def test_the_affinity_mask_limits_the_threads() -> None:
     code = """
 import os
+import re
 os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 from treadle.runtime import native
 print(native.usable_cpus(), native.num_threads(), native.env().num_threads)
