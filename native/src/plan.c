@@ -317,7 +317,7 @@ static bool read_input_alignment(td_reader* r, const td_json* root) {
   return false;
 }
 
-/* What kernels take of the stack: advice, for the runs after the first one are as fast without. */
+/* What kernels take of the stack. */
 static bool read_stack(td_reader* r, const td_json* root) {
   r->plan->stack_bytes = 0;
   return td_json_get(root, "stack_bytes") == NULL ||
