@@ -329,8 +329,8 @@ def _distance(
     moved = _next_panels(stage, nest, buffer, spans, var, known)
     moving = [d for d, span in enumerate(moved) if any(n is var for n in walk(span.start))]
     panels = prod(int_value(d) or PANELS_WITH_LAST for d in buffer.shape[:inner])
-    beside = prod(int_value(span.extent) or 1 for span in spans[:inner])
-    is_few = panels < PANELS_WITH_LAST * beside
+    adjacent = prod(int_value(span.extent) or 1 for span in spans[:inner])
+    is_few = panels < PANELS_WITH_LAST * adjacent
     if var not in loops or not moving or buffer.scope != "global" or is_few:
         return offset
     ends = {v: extent - 1 + (offset if v is var else 0) for v, extent in loops.items()}

@@ -206,4 +206,4 @@ def test_where_few_lines_are_waited_for_data_of_every_tap_is_fetched(
 def test_tiles_without_a_share_of_the_next_panels_fetch_nothing_of_them() -> None:
     """Seven tiles of rows read two panels: the first two fetch one each of the next."""
     kernel = kernel_of(TARGET, "conv2d_nchwc", (1, 64, 14, 14, 16), (16, 64, 1, 1, 16, 16))
-    assert "prefetch(x1[select(" in str(kernel.loops)
+    assert "prefetch(x1[min(select(" in str(kernel.loops)
