@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from tests.native import models
+from tests.processes import resident_bytes
 from tests.runtime import artifacts
 from tests.runtime.artifacts import tar_bytes, write_artifact
 from treadle.errors import ArtifactError
@@ -41,6 +42,27 @@ def test_all_loads_of_a_file_share_one_mapping(tmp_path: Path) -> None:
         models.check_large(executor)
         executor.close()
     assert not mappings(path)
+
+
+def has_populate() -> bool:
+    """Tell whether this is a Linux of 5.14 or later."""
+    if sys.platform != "linux":
+        return False
+    major, minor = os.uname().release.split(".")[:2]
+    return (int(major), int(minor)) >= (5, 14)
+
+
+@pytest.mark.skipif(not has_populate(), reason="needs Linux 5.14")
+def test_loading_maps_the_pages_of_weights(tmp_path: Path) -> None:
+    """Hints to fetch ahead, of which a first run is full, map none."""
+    unused = np.zeros(17 << 20, np.float32)  # with so many, no hash reads all
+    params = models.aligned_params({**models.large_constants(), "unused": unused})
+    made = artifacts.members(
+        models.large_plan(), params=params, checksums={"mod.params": native.hash64(params)}
+    )
+    path = write_artifact(tmp_path / "model.tar", {"mod.params": made.pop("mod.params"), **made})
+    with Executor.open(path):
+        assert resident_bytes(path.name) >= unused.nbytes
 
 
 @on_linux
