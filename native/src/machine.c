@@ -14,6 +14,8 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
 #endif
 
 #include "internal.h"
@@ -129,7 +131,8 @@ void td_touch(void* memory, size_t bytes) {
 static _Thread_local struct {
   bool is_asked;
   uintptr_t end;
-  size_t size; /* 0 where the system does not say */
+  size_t size;  /* 0 where the system does not say */
+  size_t grows; /* what the first thread's may become below its end: musl tells what it is now */
 } stack;
 
 static void ask_for_stack(void) {
@@ -141,6 +144,9 @@ static void ask_for_stack(void) {
   if (pthread_attr_getstack(&how, &end, &stack.size) != 0) stack.size = 0;
   stack.end = (uintptr_t)end;
   pthread_attr_destroy(&how);
+  struct rlimit most;
+  if (syscall(SYS_gettid) != getpid() || getrlimit(RLIMIT_STACK, &most) != 0) return;
+  if (most.rlim_cur > stack.size) stack.grows = (size_t)most.rlim_cur - stack.size;
 #endif
 }
 
@@ -153,7 +159,9 @@ size_t td_stack_room(void) {
 int32_t td_check_stack(size_t bytes, bool may_ask, td_error* error) {
   if (bytes == 0 || !(stack.is_asked || may_ask)) return TD_OK;
   size_t room = td_stack_room();
-  if (room == 0 || (room > STACK_OF_RUN && room - STACK_OF_RUN >= bytes)) return TD_OK;
+  if (room == 0 || stack.grows > SIZE_MAX - room) return TD_OK;
+  room += stack.grows;
+  if (room > STACK_OF_RUN && room - STACK_OF_RUN >= bytes) return TD_OK;
   td_fail(error, TD_MEMORY, "kernels take %zu bytes of the stack, and this thread has %zu left",
           bytes, room);
   return td_hint(error, TD_MEMORY, "run the model in a thread with a larger stack: ulimit -s, "
