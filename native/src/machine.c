@@ -159,8 +159,8 @@ size_t td_stack_room(void) {
 int32_t td_check_stack(size_t bytes, bool may_ask, td_error* error) {
   if (bytes == 0 || !(stack.is_asked || may_ask)) return TD_OK;
   size_t room = td_stack_room();
-  if (room == 0 || stack.grows > SIZE_MAX - room) return TD_OK;
-  room += stack.grows;
+  if (room == 0) return TD_OK;
+  room += stack.grows; /* no more than the limit: room is less than the size */
   if (room > STACK_OF_RUN && room - STACK_OF_RUN >= bytes) return TD_OK;
   td_fail(error, TD_MEMORY, "kernels take %zu bytes of the stack, and this thread has %zu left",
           bytes, room);

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -11,19 +12,37 @@ import pytest
 import treadle
 from tests import loop_eval
 from treadle import te
+from treadle.expr.nodes import int_value
+
+
+def product_of_panels(
+    panels: int, width: int
+) -> tuple[te.Schedule, tuple[te.Tensor, te.Tensor, te.Tensor], te.IterVar, te.IterVar]:
+    """Return C[i, j] = W[i, k, j] * A[k] over k of 40, by tiles of so many panels i; i and k."""
+    weights, data = te.placeholder((panels, 40, 16), name="W"), te.placeholder((40,), name="A")
+    k = te.reduce_axis((0, 40), "k")
+    c = te.compute((panels, 16), lambda i, j: te.sum(weights[i, k, j] * data[k], axis=k), name="C")
+    s = te.create_schedule(c.op)
+    i, j = s[c].op.axis  # type: ignore[union-attr]
+    outer, inner = s[c].split(i, factor=width)
+    s[c].reorder(outer, k, inner, j)
+    return s, (weights, data, c), i, k
+
+
+def lines_fetched(s: te.Schedule, tensors: Sequence[te.Tensor]) -> list[int]:
+    """Return which lines of its buffer, of 64 bytes, each hint of a function names, in order."""
+    func = treadle.lower(s, tensors)
+    shapes = [[int_value(d) for d in p.shape] for p in func.params]
+    fetched: list[tuple[str, int]] = []
+    loop_eval.run(func, [np.ones(shape, "float32") for shape in shapes], fetched=fetched)
+    return [at // 16 for _, at in fetched]
 
 
 @pytest.mark.parametrize(("width", "skipped"), [(1, "0"), (3, "2")])
 def test_past_the_end_of_panels_side_by_side_the_next_ones_are_fetched(
     width: int, skipped: str
 ) -> None:
-    weights, data = te.placeholder((6, 40, 16), name="W"), te.placeholder((40,), name="A")
-    k = te.reduce_axis((0, 40), "k")
-    c = te.compute((6, 16), lambda i, j: te.sum(weights[i, k, j] * data[k], axis=k), name="C")
-    s = te.create_schedule(c.op)
-    i, j = s[c].op.axis  # type: ignore[union-attr]
-    outer, inner = s[c].split(i, factor=width)
-    s[c].reorder(outer, k, inner, j)
+    s, (weights, data, c), _, k = product_of_panels(6, width)
     s[c].prefetch(weights, k, 8)
     text = str(treadle.lower(s, [weights, data, c]))
     assert text.count("prefetch(") == 1
@@ -72,13 +91,7 @@ def test_of_rows_that_are_not_read_no_lines_are_fetched(
 
 
 def test_lines_of_panels_are_fetched_at_the_first_values_of_the_axes_inside() -> None:
-    weights, data = te.placeholder((6, 40, 16), name="W"), te.placeholder((40,), name="A")
-    k = te.reduce_axis((0, 40), "k")
-    c = te.compute((6, 16), lambda i, j: te.sum(weights[i, k, j] * data[k], axis=k), name="C")
-    s = te.create_schedule(c.op)
-    i, j = s[c].op.axis  # type: ignore[union-attr]
-    outer, inner = s[c].split(i, factor=3)
-    s[c].reorder(outer, k, inner, j)
+    s, (weights, data, c), i, k = product_of_panels(6, 3)
     s[c].prefetch_panel(weights, k, [i], step=3)
     text = str(treadle.lower(s, [weights, data, c]))
     places = ("min(((i.outer * 3) + 3), 5)", "min(((i.outer * 3) + 4), 5)", "5")
@@ -147,28 +160,16 @@ def test_tiles_of_the_last_panel_fetch_nothing_past_it(panels: int, width: int, 
     panel, beside = s[c].split(p, factor=width)
     s[c].reorder(panel, outer, k, inner, beside, j)
     s[c].prefetch_panel(weights, k, [p], step=width, tiles=[([i], 12 // tiles)])
-    arrays = [np.ones(shape, "float32") for shape in ((panels, 40, 16), (12, 40), (12, panels, 16))]
-    fetched: list[tuple[str, int]] = []
-    loop_eval.run(treadle.lower(s, [weights, data, c]), arrays, fetched=fetched)
-    lines = {at // 16 for _, at in fetched}
+    lines = set(lines_fetched(s, [weights, data, c]))
     assert max(lines) < panels * 40
     assert lines >= set(range(width * 40, panels * 40))  # and all the others
 
 
 @pytest.mark.parametrize("width", [1, 2])
 def test_steps_of_the_last_of_many_panels_fetch_nothing_past_it(width: int) -> None:
-    weights, data = te.placeholder((18, 40, 16), name="W"), te.placeholder((40,), name="A")
-    k = te.reduce_axis((0, 40), "k")
-    c = te.compute((18, 16), lambda p, j: te.sum(weights[p, k, j] * data[k], axis=k), name="C")
-    s = te.create_schedule(c.op)
-    p, j = s[c].op.axis  # type: ignore[union-attr]
-    panel, beside = s[c].split(p, factor=width)
-    s[c].reorder(panel, k, beside, j)
+    s, (weights, data, c), _, k = product_of_panels(18, width)
     s[c].prefetch(weights, k, 8)
-    arrays = [np.ones(shape, "float32") for shape in ((18, 40, 16), (40,), (18, 16))]
-    fetched: list[tuple[str, int]] = []
-    loop_eval.run(treadle.lower(s, [weights, data, c]), arrays, fetched=fetched)
-    lines = {at // 16 for _, at in fetched}
+    lines = set(lines_fetched(s, [weights, data, c]))
     assert max(lines) < 18 * 40
     assert lines >= set(range(width * 40, (18 - width) * 40))  # and the others all but the first
 
@@ -185,12 +186,9 @@ def test_steps_along_weights_of_points_go_on_with_the_next_point() -> None:
     panel, beside = s[c].split(p, factor=2)
     s[c].reorder(panel, x, k, beside, j)
     s[c].prefetch(weights, k, 12)
-    arrays = [np.ones(shape, "float32") for shape in ((4, 9, 8, 16), (9, 8), (9, 4, 16))]
-    fetched: list[tuple[str, int]] = []
-    loop_eval.run(treadle.lower(s, [weights, data, c]), arrays, fetched=fetched)
-    first = [at // 16 for _, at in fetched[:2]]
-    assert first == [12, 9 * 8 + 12]
-    assert max(at for _, at in fetched) < 4 * 9 * 8 * 16
+    lines = lines_fetched(s, [weights, data, c])
+    assert lines[:2] == [12, 9 * 8 + 12]
+    assert max(lines) < 4 * 9 * 8
 
 
 @pytest.mark.parametrize(("tiles", "place"), [(16, "((i * 40) + k_1)"), (1, "(k_1 * 16)")])

@@ -162,18 +162,24 @@ def aligned_params(constants: Mapping[str, np.ndarray]) -> bytes:
         return member.read()
 
 
-def large_members(*, is_aligned: bool = True) -> dict[str, bytes]:
-    """Return the members of an artifact of `large_plan`, weights first, aligned or not."""
+def large_members(*, is_aligned: bool = True, unused: int = 0) -> dict[str, bytes]:
+    """Return the members of an artifact of `large_plan`, weights first, aligned or not.
+
+    Those that no kernel reads have so many elements.
+    """
     constants = large_constants()
+    if unused:
+        constants["unused"] = np.zeros(unused, np.float32)
     params = aligned_params(constants) if is_aligned else artifacts.params_bytes(constants)
     checksums = {"mod.params": native.hash64(params)}
     made = artifacts.members(large_plan(), params=params, checksums=checksums)
     return {"mod.params": made.pop("mod.params"), **made}
 
 
-def large_artifact(path: Path, *, is_aligned: bool = True) -> Path:
-    """Write an artifact of `large_plan`."""
-    return artifacts.write_artifact(path, large_members(is_aligned=is_aligned))
+def large_artifact(path: Path, *, is_aligned: bool = True, unused: int = 0) -> Path:
+    """Write an artifact of `large_plan`; see `large_members`."""
+    made = large_members(is_aligned=is_aligned, unused=unused)
+    return artifacts.write_artifact(path, made)
 
 
 def check_large(executor: Executor) -> None:

@@ -277,7 +277,6 @@ print(choose())
 def test_the_affinity_mask_limits_the_threads() -> None:
     code = """
 import os
-import re
 os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 from treadle.runtime import native
 print(native.usable_cpus(), native.num_threads(), native.env().num_threads)

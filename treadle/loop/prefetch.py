@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
 from itertools import product as cartesian
 from itertools import starmap
@@ -88,8 +88,8 @@ def _panel(stage: Stage, panel: Panel, box: Box, memory: Memory, known: Simplifi
         counting = read if panel.once else read[: _inner(stage.op, read)]
         moving = [d for d, i in enumerate(counting) if _uses(i, panel.ahead)]
         for place in _shares(stage, panel, read, tile, count, box, memory, known):
-            at = _inside(list(starmap(element, enumerate(place))), buffer, moving)
-            made.append(Prefetch(buffer, tuple(map(known.run, at)), panel.level))
+            at = _inside(list(starmap(element, enumerate(place))), buffer, moving, known)
+            made.append(Prefetch(buffer, tuple(at), panel.level))
     if not panel.once:
         return made
     needed = known.run(substitute(ex.binary("eq", tile, 0), first))
@@ -183,7 +183,9 @@ def _inner(op: ComputeOp, read: Sequence[Expr]) -> int:
     return next((d for d, i in enumerate(read) if _uses(i, op.reduce_axis)), len(read) - 1)
 
 
-def _inside(place: Sequence[Expr], buffer: Buffer, moving: Sequence[int]) -> Sequence[Expr]:
+def _inside(
+    place: Sequence[Expr], buffer: Buffer, moving: Sequence[int], known: Simplifier
+) -> Sequence[Expr]:
     """Return a place that does not lie past the end of a buffer; in `moving` dimensions it may.
 
     Past the end of an inner dimension comes what is next in memory. Past the end of all may lie a
@@ -195,7 +197,7 @@ def _inside(place: Sequence[Expr], buffer: Buffer, moving: Sequence[int]) -> Seq
         return place
     last = max(moving)
     number = ex.minimum(_number(place, buffer.shape, last), _count(buffer.shape, last) - 1)
-    return *[ZERO] * last, number, *place[last + 1 :]
+    return *[ZERO] * last, known.run(number), *place[last + 1 :]
 
 
 def _number(place: Sequence[Expr], shape: Sequence[Expr], last: int) -> Expr:
@@ -281,7 +283,7 @@ def _advanced(ahead: Sequence[IterVar], step: int) -> dict[Expr, Expr]:
     return later
 
 
-def _uses(index: Expr, axes: Sequence[IterVar]) -> bool:
+def _uses(index: Expr, axes: Sequence[Expr]) -> bool:
     return not index.leaves.isdisjoint(axes)
 
 
@@ -304,15 +306,16 @@ def _regions(
         for buffer, spans, steps in _read_regions(stage, tensor, box, memory, known):
             later: dict[Expr, Expr] = {var: var}
             if offset:
-                later[var] = var + _distance(stage, nest, buffer, spans, var, offset, known)
-                spans = _next_panels(stage, nest, buffer, spans, var, known)
+                loops, inner = _reduction(stage, nest, spans)
+                spans = _next_panels(loops, inner, buffer, spans, var, known)
+                later[var] = var + _distance(loops, inner, buffer, spans, var, offset, known)
             made.append(_lines(tensor.name, buffer, spans, steps, later, memory, known))
     return made
 
 
 def _distance(
-    stage: Stage,
-    nest: Nest,
+    loops: Mapping[Expr, Expr],
+    inner: int,
     buffer: Buffer,
     spans: Sequence[Span],
     var: Var,
@@ -324,17 +327,16 @@ def _distance(
     Its end would be passed by a hint in each of the last iterations, see `_inside`. A test in each
     iteration would cost more than it brings; that of the panel stands outside of the reduction.
     Where the last panel is a large part of all, its hints bring more than those that miss cost.
+    `loops` and `inner` are those of `_reduction`.
     """
-    loops, inner = _reduction(stage, nest, spans)
-    moved = _next_panels(stage, nest, buffer, spans, var, known)
-    moving = [d for d, span in enumerate(moved) if any(n is var for n in walk(span.start))]
+    moving = [d for d, span in enumerate(spans) if _uses(span.start, [var])]
     panels = prod(int_value(d) or PANELS_WITH_LAST for d in buffer.shape[:inner])
     adjacent = prod(int_value(span.extent) or 1 for span in spans[:inner])
     is_few = panels < PANELS_WITH_LAST * adjacent
     if var not in loops or not moving or buffer.scope != "global" or is_few:
         return offset
     ends = {v: extent - 1 + (offset if v is var else 0) for v, extent in loops.items()}
-    at = [substitute(span.start + span.extent - 1, ends) for span in moved]
+    at = [substitute(span.start + span.extent - 1, ends) for span in spans]
     last = max(moving)
     is_inside = known.run(_number(at, buffer.shape, last) < _count(buffer.shape, last))
     return ex.select(is_inside, offset, 0)
@@ -430,15 +432,20 @@ def _share_of_lines(
 
 
 def _next_panels(
-    stage: Stage, nest: Nest, buffer: Buffer, spans: Sequence[Span], var: Var, known: Simplifier
+    loops: Mapping[Expr, Expr],
+    inner: int,
+    buffer: Buffer,
+    spans: Sequence[Span],
+    var: Var,
+    known: Simplifier,
 ) -> Sequence[Span]:
     """Where `var` stands past the end of the reduction, go on with the panels of the next tile.
 
     A tile reads several panels side by side, each along the reduction. What follows a panel in
     memory is the next of the same tile, which is in cache: as many panels are left out. Not where
-    something else follows: of Winograd's weights, the panel of the next point.
+    something else follows: of Winograd's weights, the panel of the next point. `loops` and `inner`
+    are those of `_reduction`.
     """
-    loops, inner = _reduction(stage, nest, spans)
     side_by_side = [d for d in range(inner) if (int_value(spans[d].extent) or 0) > 1]
     if var not in loops or not side_by_side:
         return spans
