@@ -144,8 +144,9 @@ def _shares(
     assert isinstance(op, ComputeOp)
     place = [substitute(i, _advanced(panel.ahead, panel.step)) for i in read]
     spans = [index_span(i, box, d, known) for i, d in zip(read, shape, strict=True)]
-    lines = range(0, int_value(spans[-1].extent) or 1, memory.line_of(panel.tensor.dtype))
+    line = memory.line_of(panel.tensor.dtype)
     if panel.once:
+        lines = range(0, int_value(spans[-1].extent) or 1, line)
         offsets = [range(int_value(x.extent) or 1) for x in spans[:-1]]
         return [_moved(place, each) for each in cartesian(*offsets, lines)]
     inner = _inner(op, read)
@@ -164,18 +165,29 @@ def _shares(
         part = _part_of_run(stage, panel.tensor, place[:inner], elements, tile, count, box, memory)
         by = [begin if d == inner else ZERO for d in range(len(read))]
         return [_moved(at, by) for at in part]
-    share = -(-apart[side] // (count or TILES_OF_PANEL))
+    lines = -(-_run_of(spans, shape) // line)
+    every = apart[side] * lines
+    share = -(-every // (count or TILES_OF_PANEL))
     zeros = [ZERO] * (len(place) - 1)
-    shares = [tile * share + k for k in range(share)]
-    made = [
-        (own, _moved(place, (*zeros[:side], own, *zeros[side + 1 :], Const.of(line))))
-        for own in shares
-        for line in lines
-    ]
-    if 0 < count * share <= apart[side]:
+    made: list[tuple[Expr, tuple[Expr, ...]]] = []
+    for own in (tile * share + k for k in range(share)):
+        panels, at = (own, ZERO) if lines == 1 else (own // lines, own % lines * line)
+        made.append((own, _moved(place, (*zeros[:side], panels, *zeros[side + 1 :], at))))
+    if 0 < count * share <= every:
         return [at for _, at in made]
     # a tile without a share asks for what it reads itself, which is there
-    return [_where(own < apart[side], at, read) for own, at in made]
+    return [_where(own < every, at, read) for own, at in made]
+
+
+def _run_of(spans: Sequence[Span], shape: Sequence[Expr]) -> int:
+    """Return how many elements, one after the other in memory, spans cover from their start on."""
+    run = 1
+    for span, size in zip(reversed(spans), reversed(shape), strict=True):
+        extent = int_value(span.extent)
+        run *= extent or 1
+        if extent is None or extent != int_value(size):
+            break
+    return run
 
 
 def _inner(op: ComputeOp, read: Sequence[Expr]) -> int:

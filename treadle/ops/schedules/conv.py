@@ -31,7 +31,12 @@ from treadle.expr.traversal import walk
 from treadle.graph.operator import Group
 from treadle.limits import DEPTHWISE_WIDTH, REMAINDER_WIDTH
 from treadle.ops.schedules.conv_bands import rows_per_band
-from treadle.ops.schedules.conv_reduction import may_cut, pick_blocks, run_blocks
+from treadle.ops.schedules.conv_reduction import (
+    ReductionBlocks,
+    may_cut,
+    pick_blocks,
+    run_blocks,
+)
 from treadle.ops.schedules.default import schedule_operands
 from treadle.ops.schedules.depthwise_tiles import depthwise_tile
 from treadle.ops.schedules.stages import (
@@ -94,6 +99,7 @@ def schedule_conv2d_nchwc(group: Group, target: Target, knobs: Knobs) -> None:
         part = run_blocks(total, result, axes, tile, registers, blocks, target, knobs)
         if taps is not None:
             _skip_zeros(part, taps)
+        _share_next_panels(part, tile, blocks.rows, target, knobs, blocks)
         return
     oc_outer, oc_inner = result.split(oc, factor=tile.vectors)
     oh_outer, oh_inner = result.split(oh, factor=tile.high)
@@ -413,17 +419,25 @@ def _fetch_data(total: Stage, weights: Tensor, step: float, target: Target, knob
 
 
 def _share_next_panels(
-    total: Stage, tile: WindowTile, rows: int, target: Target, knobs: Knobs
+    total: Stage,
+    tile: WindowTile,
+    rows: int,
+    target: Target,
+    knobs: Knobs,
+    blocks: ReductionBlocks | None = None,
 ) -> None:
     """Fetch the panels after these evenly while the tiles of these are computed.
 
     The first tile to read a panel would else wait for memory, which gives less than a tile
     multiplies by, and in the other tiles memory would be idle. Weights that stay in level 2 come
     from there in most tiles. `rows` of tiles (0: of any image) read a panel before the next one.
+    Of a reduction in `blocks` a tile reads a block: after that of a panel the next one is read, or,
+    where several panels meet a block, that of the next panel.
     """
     op, weights = compute_of(total), _weights_of(total)
     size = (size_of(weights.shape) or 0) * itemsize(weights.dtype)
-    _, oc, *places, _ = op.axis
+    cut = op.axis[:1] if blocks is not None else ()
+    _, oc, *places, _ = op.axis[len(cut) :]
     down, *across = places[-2:]
     is_one = 0 < known(down) <= tile.high and all(0 < known(a) <= tile.wide for a in across)
     if is_one or not _is_in_memory(total, weights):
@@ -433,7 +447,8 @@ def _share_next_panels(
         tiles = [of_band, *(([a], tile.wide) for a in across)]
         loop = _loop_of_lines(total, target)
         level = panel_level(target)
-        total.prefetch_panel(weights, loop, [oc], step=tile.vectors, tiles=tiles, level=level)
+        ahead = [oc, *cut] if blocks is None or blocks.panels == 1 else [oc]
+        total.prefetch_panel(weights, loop, ahead, step=tile.vectors, tiles=tiles, level=level)
 
 
 def _loop_of_lines(total: Stage, target: Target) -> IterVar:
