@@ -165,6 +165,52 @@ def test_tiles_of_the_last_panel_fetch_nothing_past_it(panels: int, width: int, 
     assert lines >= set(range(width * 40, panels * 40))  # and all the others
 
 
+@pytest.mark.parametrize("lanes", [4, 8, 16])
+@pytest.mark.parametrize("tiles", [2, 12])
+@pytest.mark.parametrize("cut", [1, 2])
+def test_all_lines_of_the_next_panels_are_fetched_however_short_a_vector_is(
+    lanes: int, tiles: int, cut: int
+) -> None:
+    """By tiles of 2 panels of 6 blocks of 8 channels, of a reduction that may be cut in `cut`."""
+    weights = te.placeholder((6, 6, 8, lanes), name="W")
+    data = te.placeholder((12, 6, 8), name="A")
+    k, m = te.reduce_axis((0, 6 // cut), "k"), te.reduce_axis((0, 8), "m")
+    c = te.compute(
+        (cut, 12, 6, lanes),
+        lambda b, i, p, j: te.sum(
+            weights[p, b * (6 // cut) + k, m, j] * data[i, b * (6 // cut) + k, m], axis=[k, m]
+        ),
+        name="C",
+    )
+    s = te.create_schedule(c.op)
+    b, i, p, j = s[c].op.axis  # type: ignore[union-attr]
+    outer, _ = s[c].split(i, nparts=tiles)
+    panel, inner = s[c].split(p, factor=2)
+    s[c].reorder(panel, b, outer, k, m, inner, j)
+    s[c].prefetch_panel(weights, k, [p, b], step=2, tiles=[([i], 12 // tiles)])
+    lines, every = set(lines_fetched(s, [weights, data, c])), 6 * 6 * 8 * lanes // 16
+    first = {  # of the panels and the block that nothing comes before
+        line for line in range(every // 3) if line % (every // 6) < every // 6 // cut
+    }
+    assert lines | first == set(range(every))
+
+
+def test_lines_of_rows_side_by_side_are_fetched_once() -> None:
+    """The first panel of weights fetches 3 rows of 8 floats of V for the next one."""
+    v, weights = te.placeholder((5, 4, 6, 8), name="V"), te.placeholder((5, 2, 4), name="W")
+    k = te.reduce_axis((0, 4), "k")
+    c = te.compute(
+        (5, 2, 6, 8), lambda x, p, t, j: te.sum(v[x, k, t, j] * weights[x, p, k], axis=k), name="C"
+    )
+    s = te.create_schedule(c.op)
+    x, p, t, j = s[c].op.axis  # type: ignore[union-attr]
+    outer, inner = s[c].split(t, factor=3)
+    s[c].reorder(x, p, outer, k, inner, j)
+    s[c].prefetch_panel(v, k, [x], tiles=[([p], 1)], once=True)
+    assert str(treadle.lower(s, [v, weights, c])).count("prefetch(") == 2
+    assert set(lines_fetched(s, [v, weights, c])) >= set(range(12, 60))
+
+
 @pytest.mark.parametrize("width", [1, 2])
 def test_steps_of_the_last_of_many_panels_fetch_nothing_past_it(width: int) -> None:
     s, (weights, data, c), _, k = product_of_panels(18, width)

@@ -146,9 +146,7 @@ def _shares(
     spans = [index_span(i, box, d, known) for i, d in zip(read, shape, strict=True)]
     line = memory.line_of(panel.tensor.dtype)
     if panel.once:
-        lines = range(0, int_value(spans[-1].extent) or 1, line)
-        offsets = [range(int_value(x.extent) or 1) for x in spans[:-1]]
-        return [_moved(place, each) for each in cartesian(*offsets, lines)]
+        return [_moved(place, each) for each in _lines_of(spans, shape, line)]
     inner = _inner(op, read)
     outer = panel.ahead[0]
     next_step: dict[Expr, Expr] = {outer: outer + panel.step}
@@ -177,6 +175,18 @@ def _shares(
         return [at for _, at in made]
     # a tile without a share asks for what it reads itself, which is there
     return [_where(own < every, at, read) for own, at in made]
+
+
+def _lines_of(spans: Sequence[Span], shape: Sequence[Expr], line: int) -> Iterator[tuple[int, ...]]:
+    """Yield where in spans the lines begin: how far from their start along each dimension."""
+    extents = [int_value(span.extent) or 1 for span in spans]
+    run, inner = _run_of(spans, shape), len(spans)
+    while prod(extents[inner:]) < run:
+        inner -= 1
+    for outer in cartesian(*map(range, extents[:inner])):
+        for at in range(0, run, line):
+            sizes = [prod(extents[d + 1 :]) for d in range(inner, len(spans))]
+            yield (*outer, *(at // n % e for n, e in zip(sizes, extents[inner:], strict=True)))
 
 
 def _run_of(spans: Sequence[Span], shape: Sequence[Expr]) -> int:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -55,6 +56,20 @@ def test_weights_of_a_block_fit_level_1_and_its_data_and_sums_level_2(
     sums = panels * vectors * rows * size * 32
     assert data + sums <= ZEN3.l2_bytes // 2
     assert kernel.loop_text().count("parallel(") == 1
+
+
+@pytest.mark.parametrize(
+    ("channels", "size", "window", "stride", "ahead"),
+    [(2048, 7, 1, 1, r"\w+oc_c, \w+ic_outer"), (512, 16, 3, 2, r"\w+oc_c")],
+)
+def test_tiles_fetch_the_block_that_is_read_after_theirs(
+    channels: int, size: int, window: int, stride: int, ahead: str
+) -> None:
+    """The next one of the same panel; where several panels meet a block, that of the next panel."""
+    kernel = made(channels, size, window, stride)
+    assert (knobs_of(kernel)["panels"] == 1) is ("ic_outer" in ahead)
+    (hint,) = (x for x in kernel.schedule.splitlines() if ".prefetch_panel(x1" in x)
+    assert re.search(rf"\[{ahead}\], step=3", hint)
 
 
 def test_rows_whose_data_level_2_does_not_hold_are_not_cut() -> None:

@@ -54,6 +54,7 @@ from treadle.ops.schedules.stages import (
     fetch_distance,
     inline_border,
     inline_movement,
+    itemsize_of,
     known,
     lanes_of,
     live_stages,
@@ -416,8 +417,9 @@ def transform_filters(
     if knobs.flag("fetch_next_taps", default=True):
         cut, (i, j, b, oc, *tiles, _) = _axes_of_sums(sums, products)
         taps, step = compute_of(u).input_tensors[0], plan.registers.vectors
-        level, loop = panel_level(target), compute_of(sums).reduce_axis[-1]
         before: list[_Tiles] = [([*cut, i, j], 1), *_passes(b, tiles[-1], plan)]
+        size = step * prod(int_value(d) or 0 for d in taps.shape[1:])
+        level, loop = panel_level(target), _loop_of_lines(sums, size, before, target)
         sums.prefetch_panel(taps, loop, [oc], step=step, tiles=before, level=level)
 
 
@@ -425,6 +427,21 @@ def _passes(b: IterVar, t: IterVar, plan: Plan) -> list[_Tiles]:
     """Return the register tiles of a group that read the same weights."""
     of_frame: _Tiles = ([t], plan.registers.rows, plan.rows * plan.columns)
     return [([b], 1, plan.frames), of_frame] if plan.frames > 1 else [of_frame]
+
+
+def _loop_of_lines(sums: Stage, size: int, tiles: Sequence[_Tiles], target: Target) -> IterVar:
+    """Return the loop in whose iterations `tiles` share out `size` elements.
+
+    Where a vector is shorter than a line the next step would ask for the same one: it is that over
+    blocks of channels, if no iteration's share is more than a line then.
+    """
+    *_, blocks, channels = compute_of(sums).reduce_axis
+    steps = prod(known(a) for a in compute_of(sums).reduce_axis[:-1])
+    for axes, each, *wrap in tiles:
+        steps *= -(-(wrap[0] if wrap else prod(map(known, axes))) // each)
+    line = target.machine.line_bytes
+    is_even = known(blocks) > 1 and size * itemsize_of(sums) <= steps * line
+    return blocks if target.vector_bytes < line and is_even else channels
 
 
 def skip_odd_ends(sums: Stage, axes: Sequence[FilterAxis]) -> None:
@@ -477,7 +494,9 @@ def _fetch_next(
         sums.prefetch(weights, icb, steps)
     if weights_too and knobs.flag("fetch_next_weights", default=True):
         tiles, level = _passes(b, t, plan), panel_level(target)
-        sums.prefetch_panel(weights, icb, points, step=vectors, tiles=tiles, level=level)
+        size = vectors * prod(int_value(d) or 0 for d in weights.shape[-3:])
+        loop = _loop_of_lines(sums, size, tiles, target)
+        sums.prefetch_panel(weights, loop, points, step=vectors, tiles=tiles, level=level)
 
 
 def in_columns_first(rows_out: Stage, *, held: bool) -> None:
