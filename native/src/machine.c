@@ -29,7 +29,7 @@ int64_t td_now_ns(void) {
 /* ---- memory ---------------------------------------------------------------------------------- */
 
 #define SMALLEST_PAGE 4096
-#define STACK_OF_RUN ((size_t)16 << 10) /* what a run takes besides its kernels */
+#define STACK_OF_RUN ((size_t)20 << 10) /* what a run takes besides its kernels */
 
 size_t td_physical_memory(void) {
   static _Atomic size_t known = 0;

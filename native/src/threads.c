@@ -255,6 +255,7 @@ static void* worker_main(void* argument) {
   this_worker = place.worker;
   int32_t cpus = atomic_load(&num_chosen_cpus);
   if (cpus > 0) (void)td_bind_to_cpu(chosen_cpus[place.worker % cpus]);
+  TD_FRAMES_FROM_PAGE();
   td_touch_stack(place.stack_bytes, STACK);
   inside_loop = true;
   while (!atomic_load(&place.team->stop)) {
@@ -533,12 +534,14 @@ static int32_t kernel_failed(int32_t code, td_error* error) {
 
 int32_t td_kernel_call(td_kernel kernel, const td_env* env, void* const* buffers,
                        const int64_t* dims, td_error* error) {
+  TD_FRAMES_FROM_PAGE();
   int32_t code = kernel(env, buffers, dims);
   return code == 0 ? TD_OK : kernel_failed(code, error);
 }
 
 int32_t td_kernel_time(td_kernel kernel, const td_env* env, void* const* buffers,
                        const int64_t* dims, int64_t number, int64_t* elapsed_ns, td_error* error) {
+  TD_FRAMES_FROM_PAGE();
   int64_t start = td_now_ns();
   for (int64_t i = 0; i < number; i++) {
     int32_t code = kernel(env, buffers, dims);

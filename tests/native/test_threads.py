@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import subprocess
@@ -20,6 +21,7 @@ from tests.runtime.artifacts import ROOT
 from treadle.errors import InternalError, SettingError, UsageError
 from treadle.runtime import native
 from treadle.runtime.array import address_of
+from treadle.runtime.executor import Executor
 from treadle.runtime.native_build import FLAGS
 from treadle.settings import use as change_settings
 
@@ -43,6 +45,33 @@ def run_python(code: str, **variables: str) -> str:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_frames_of_kernels_begin_with_a_page_however_deep_the_stack_is(threads: int) -> None:
+    """A vector on the stack that lies across two pages takes many times as long to write and read.
+
+    Each nested callback of C takes some hundred bytes of the caller's stack.
+    """
+    plan = artifacts.small_plan()
+    plan["values"] = [artifacts.value("input"), artifacts.value("output")]
+    plan["outputs"] = [{"name": "out", "value": 1}]
+    call = {"op": "call", "kernel": "frame", "args": [0, 1], "dims": [16], "origin": "frame"}
+    plan["instructions"] = [call]
+    addresses = artifacts.kernel_addresses("frame")
+    executor = Executor.from_plan(plan, {}, addresses, artifacts.kernel_library())
+    executor.num_threads = threads
+    data, places = np.zeros((4, 4), np.float32), list[float]()
+    kind = ctypes.CFUNCTYPE(None, ctypes.c_int)
+
+    def nested(levels: int) -> None:
+        (out,) = executor.run([data])
+        places.extend(out.numpy().ravel().tolist())
+        if levels > 0:
+            kind(nested)(levels - 1)
+
+    nested(12)
+    assert min(places) > 4096 - 1024
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3, 8, 40])
