@@ -84,6 +84,15 @@ DRAWN_LATER_NAMES = (
     "vit_little_patch16_reg4_gap_256",
 )  # fmt: skip
 """Drawn in the same way when those had been looked at."""
+DRAWN_LAST_NAMES = (
+    "coatnet_rmlp_0_rw_224", "convit_small", "convnext_nano_ols",
+    "deit_small_distilled_patch16_224", "efficientnet_lite2", "efficientvit_m3", "hgnetv2_b5",
+    "hrnet_w30", "legacy_seresnet50", "lowformer_e3", "mambaout_kobe", "mobilenetv1_100h",
+    "mobileone_s3", "pit_ti_distilled_224", "regnety_004", "repghostnet_150", "repvgg_a1",
+    "resnet26d", "resnetv2_50d", "rexnet_200", "rexnetr_100", "sehalonet33ts", "shvit_s4",
+    "skresnet50", "tf_mixnet_m", "vit_small_patch16_rope_mixed_ape_224",
+)  # fmt: skip
+"""And once more."""
 
 
 def seeded(name: str) -> tuple[nn.Module, tuple[Tensor, ...]]:
@@ -104,7 +113,7 @@ def main() -> int:
     options = parser.parse_args()
     every = (
         *NAMES, *MORE_NAMES, *LAST_NAMES, *NEWEST_NAMES, *FURTHER_NAMES, *DRAWN_NAMES,
-        *DRAWN_LATER_NAMES,
+        *DRAWN_LATER_NAMES, *DRAWN_LAST_NAMES,
     )  # fmt: skip
     return export_each(options.names or every, options.out, seeded)
 
