@@ -12,6 +12,7 @@
 
 #define TD_ALIGNMENT ((size_t)64)
 #define TD_HUGE_PAGE ((size_t)2 << 20)
+#define TD_SMALLEST_PAGE ((size_t)4096)
 #define TD_MAX_THREADS 512
 #define TD_MAX_NDIM 32
 
@@ -19,11 +20,10 @@
  * that those of up to a page lie in one. A vector across two takes some twenty cycles each time it
  * is written and read again, where a stack begins is drawn for each process, and kernels keep some
  * vectors there: without this one process of 85 runs a convolution 1.4 times as long. */
-#define TD_STACK_PAGE ((uintptr_t)4096)
 #define TD_FRAMES_FROM_PAGE()                                                                 \
   do {                                                                                        \
     uintptr_t here_ = (uintptr_t)__builtin_frame_address(0);                                  \
-    char* volatile skipped_ = __builtin_alloca((here_ & (TD_STACK_PAGE - 1)) + sizeof here_); \
+    char* volatile skipped_ = __builtin_alloca(here_ % TD_SMALLEST_PAGE + sizeof here_);      \
     (void)skipped_;                                                                           \
   } while (0)
 

@@ -28,8 +28,8 @@ int64_t td_now_ns(void) {
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-#define SMALLEST_PAGE 4096
-#define STACK_OF_RUN ((size_t)20 << 10) /* what a run takes besides its kernels */
+/* What a run takes besides its kernels, whose frames begin with a page. */
+#define STACK_OF_RUN (((size_t)16 << 10) + TD_SMALLEST_PAGE)
 
 size_t td_physical_memory(void) {
   static _Atomic size_t known = 0;
@@ -123,7 +123,7 @@ void* td_alloc(size_t bytes, td_error* error) {
 void td_touch(void* memory, size_t bytes) {
   if (bytes > td_physical_memory() / 16) return;
   volatile unsigned char* at = memory;
-  for (size_t i = 0; i < bytes; i += SMALLEST_PAGE) at[i] = 0;
+  for (size_t i = 0; i < bytes; i += TD_SMALLEST_PAGE) at[i] = 0;
   if (bytes > 0) at[bytes - 1] = 0;
 }
 

@@ -186,15 +186,11 @@ static int32_t run_watched(td_executor* e, uint32_t begin, uint32_t end, td_erro
   return TD_OK;
 }
 
-static int32_t run_steps(td_executor* e, uint32_t begin, uint32_t end, td_error* error) {
-  bool watched = e->profiling || e->observer != NULL;
-  return watched ? run_watched(e, begin, end, error) : run_plain(e, begin, end, error);
-}
-
 int32_t td_run_steps(td_executor* e, uint32_t begin, uint32_t end, td_error* error) {
+  bool watched = e->profiling || e->observer != NULL;
   /* with lent memory the stack may be small, and nothing draws where it begins */
   if (!e->is_lent) TD_FRAMES_FROM_PAGE();
-  return run_steps(e, begin, end, error);
+  return watched ? run_watched(e, begin, end, error) : run_plain(e, begin, end, error);
 }
 
 /* Before a run: the executor is locked, and its kernels have the stack that they take. */

@@ -119,13 +119,10 @@ def _tile_number(groups: Sequence[Tiles]) -> tuple[Expr, int]:
     count = 1
     for group in groups:
         at: Expr = position(group.axes)
-        extents = [int_value(a.extent) or 0 for a in group.axes]
-        length = prod(extents) if group.wrap is None else group.wrap
         if group.wrap is not None:
             at = at % group.wrap
-        several = -(-length // group.size)
-        number = number * max(1, several) + at // group.size
-        count *= several
+        number = number * max(1, group.count) + at // group.size
+        count *= group.count
     return number, count
 
 
@@ -146,7 +143,9 @@ def _shares(
     spans = [index_span(i, box, d, known) for i, d in zip(read, shape, strict=True)]
     line = memory.line_of(panel.tensor.dtype)
     if panel.once:
-        return [_moved(place, each) for each in _lines_of(spans, shape, line)]
+        apart_by = _steps_of_lines(line, shape, spans)
+        rows = (range(0, int_value(x.extent) or 1, n) for x, n in zip(spans, apart_by, strict=True))
+        return [_moved(place, each) for each in cartesian(*rows)]
     inner = _inner(op, read)
     outer = panel.ahead[0]
     next_step: dict[Expr, Expr] = {outer: outer + panel.step}
@@ -175,18 +174,6 @@ def _shares(
         return [at for _, at in made]
     # a tile without a share asks for what it reads itself, which is there
     return [_where(own < every, at, read) for own, at in made]
-
-
-def _lines_of(spans: Sequence[Span], shape: Sequence[Expr], line: int) -> Iterator[tuple[int, ...]]:
-    """Yield where in spans the lines begin: how far from their start along each dimension."""
-    extents = [int_value(span.extent) or 1 for span in spans]
-    run, inner = _run_of(spans, shape), len(spans)
-    while prod(extents[inner:]) < run:
-        inner -= 1
-    for outer in cartesian(*map(range, extents[:inner])):
-        for at in range(0, run, line):
-            sizes = [prod(extents[d + 1 :]) for d in range(inner, len(spans))]
-            yield (*outer, *(at // n % e for n, e in zip(sizes, extents[inner:], strict=True)))
 
 
 def _run_of(spans: Sequence[Span], shape: Sequence[Expr]) -> int:
@@ -484,7 +471,7 @@ def _next_panels(
     return moved
 
 
-def _steps_of_lines(line: int, buffer: Buffer, spans: Sequence[Span]) -> list[int]:
+def _steps_of_lines(line: int, shape: Sequence[Expr], spans: Sequence[Span]) -> list[int]:
     """Return how far apart lines of so many elements are along every dimension of a region.
 
     Where rows are read whole and are shorter than a line, a line holds several of them.
@@ -492,7 +479,7 @@ def _steps_of_lines(line: int, buffer: Buffer, spans: Sequence[Span]) -> list[in
     steps, room = [1] * len(spans), line
     for d in reversed(range(len(spans))):
         steps[d] = max(1, room)
-        whole = int_value(buffer.shape[d])
+        whole = int_value(shape[d])
         if whole is None or int_value(spans[d].extent) != whole or room % max(whole, 1):
             break
         room //= whole
@@ -531,7 +518,7 @@ def _places(
 
     Of a dimension those are read whose distance is a multiple of `apart`.
     """
-    of_lines = _steps_of_lines(memory.line_of(buffer.dtype), buffer, spans)
+    of_lines = _steps_of_lines(memory.line_of(buffer.dtype), buffer.shape, spans)
     steps = [max(line, gap) for line, gap in zip(of_lines, apart, strict=True)]
     loops: list[tuple[Var, Expr]] = []
     at: list[Expr] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import TYPE_CHECKING, Literal, get_args
 
 from treadle.expr import nodes as ex
@@ -95,6 +96,12 @@ class Tiles:
     axes: tuple[IterVar, ...]
     size: int
     wrap: int | None = None
+
+    @property
+    def count(self) -> int:
+        """How many tiles read the same before the next is read; 0: unknown."""
+        extents = (int_value(a.extent) or 0 for a in self.axes)
+        return -(-(prod(extents) if self.wrap is None else self.wrap) // self.size)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,16 +18,8 @@ from treadle.expr.traversal import walk
 from treadle.graph.operator import Group
 from treadle.limits import DEPTHWISE_WIDTH, REMAINDER_WIDTH
 from treadle.ops.schedules.conv_bands import rows_per_band
-from treadle.ops.schedules.conv_fetches import (
-    fetch_ahead,
-    fetch_operands,
-    share_next_panels,
-)
-from treadle.ops.schedules.conv_reduction import (
-    may_cut,
-    pick_blocks,
-    run_blocks,
-)
+from treadle.ops.schedules.conv_fetches import fetch_ahead, fetch_operands, share_next_panels
+from treadle.ops.schedules.conv_reduction import may_cut, pick_blocks, run_blocks
 from treadle.ops.schedules.default import schedule_operands
 from treadle.ops.schedules.depthwise_tiles import depthwise_tile
 from treadle.ops.schedules.stages import (
@@ -86,7 +78,7 @@ def schedule_conv2d_nchwc(group: Group, target: Target, knobs: Knobs) -> None:
         part = run_blocks(total, result, axes, tile, registers, blocks, target, knobs)
         if taps is not None:
             _skip_zeros(part, taps)
-        share_next_panels(part, tile, blocks.rows, target, knobs, blocks)
+        share_next_panels(part, tile, blocks.rows, target, knobs, blocks.panels)
         return
     oc_outer, oc_inner = result.split(oc, factor=tile.vectors)
     oh_outer, oh_inner = result.split(oh, factor=tile.high)

@@ -22,7 +22,6 @@ from treadle.dtype import itemsize
 from treadle.expr import nodes as ex
 from treadle.expr.nodes import int_value
 from treadle.expr.traversal import walk
-from treadle.ops.schedules.conv_reduction import ReductionBlocks
 from treadle.ops.schedules.stages import (
     compute_of,
     fetch_distance,
@@ -147,24 +146,19 @@ def _fetch_data(total: Stage, weights: Tensor, step: float, target: Target, knob
 
 
 def share_next_panels(
-    total: Stage,
-    tile: WindowTile,
-    rows: int,
-    target: Target,
-    knobs: Knobs,
-    blocks: ReductionBlocks | None = None,
+    total: Stage, tile: WindowTile, rows: int, target: Target, knobs: Knobs, panels: int = 0
 ) -> None:
     """Fetch the panels after these evenly while the tiles of these are computed.
 
     The first tile to read a panel would else wait for memory, which gives less than a tile
     multiplies by, and in the other tiles memory would be idle. Weights that stay in level 2 come
     from there in most tiles. `rows` of tiles (0: of any image) read a panel before the next one.
-    Of a reduction in `blocks` a tile reads a block: after that of a panel the next one is read, or,
-    where several panels meet a block, that of the next panel.
+    Of a reduction in blocks, each of which so many `panels` meet, a tile reads one: after it the
+    next one of the panel is read or, where there are several panels, that of the next.
     """
     op, weights = compute_of(total), _weights_of(total)
     size = (size_of(weights.shape) or 0) * itemsize(weights.dtype)
-    cut = op.axis[:1] if blocks is not None else ()
+    cut = op.axis[:1] if panels else ()
     _, oc, *places, _ = op.axis[len(cut) :]
     down, *across = places[-2:]
     is_one = 0 < known(down) <= tile.high and all(0 < known(a) <= tile.wide for a in across)
@@ -175,7 +169,7 @@ def share_next_panels(
         tiles = [of_band, *(([a], tile.wide) for a in across)]
         loop = _loop_of_lines(total, target)
         level = panel_level(target)
-        ahead = [oc, *cut] if blocks is None or blocks.panels == 1 else [oc]
+        ahead = [oc, *cut] if panels == 1 else [oc]
         total.prefetch_panel(weights, loop, ahead, step=tile.vectors, tiles=tiles, level=level)
 
 

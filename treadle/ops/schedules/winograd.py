@@ -59,11 +59,13 @@ from treadle.ops.schedules.stages import (
     lanes_of,
     live_stages,
     peel_border,
+    size_of,
     skip_unused,
 )
 from treadle.ops.schedules.tiles import tiles_in_registers
 from treadle.target.base import Target
 from treadle.te.knobs import Knobs
+from treadle.te.loops import Tiles
 from treadle.te.operations import IterVar
 from treadle.te.schedule import Schedule
 from treadle.te.stage import Stage
@@ -418,7 +420,7 @@ def transform_filters(
         cut, (i, j, b, oc, *tiles, _) = _axes_of_sums(sums, products)
         taps, step = compute_of(u).input_tensors[0], plan.registers.vectors
         before: list[_Tiles] = [([*cut, i, j], 1), *_passes(b, tiles[-1], plan)]
-        size = step * prod(int_value(d) or 0 for d in taps.shape[1:])
+        size = step * (size_of(taps.shape[1:]) or 0)
         level, loop = panel_level(target), _loop_of_lines(sums, size, before, target)
         sums.prefetch_panel(taps, loop, [oc], step=step, tiles=before, level=level)
 
@@ -435,12 +437,10 @@ def _loop_of_lines(sums: Stage, size: int, tiles: Sequence[_Tiles], target: Targ
     Where a vector is shorter than a line the next step would ask for the same one: it is that over
     blocks of channels, if no iteration's share is more than a line then.
     """
-    *_, blocks, channels = compute_of(sums).reduce_axis
-    steps = prod(known(a) for a in compute_of(sums).reduce_axis[:-1])
-    for axes, each, *wrap in tiles:
-        steps *= -(-(wrap[0] if wrap else prod(map(known, axes))) // each)
-    line = target.machine.line_bytes
-    is_even = known(blocks) > 1 and size * itemsize_of(sums) <= steps * line
+    *outer, channels = compute_of(sums).reduce_axis
+    shares = prod(map(known, outer)) * prod(Tiles(tuple(axes), *n).count for axes, *n in tiles)
+    line, blocks = target.machine.line_bytes, outer[-1]
+    is_even = known(blocks) > 1 and size * itemsize_of(sums) <= shares * line
     return blocks if target.vector_bytes < line and is_even else channels
 
 
@@ -494,7 +494,7 @@ def _fetch_next(
         sums.prefetch(weights, icb, steps)
     if weights_too and knobs.flag("fetch_next_weights", default=True):
         tiles, level = _passes(b, t, plan), panel_level(target)
-        size = vectors * prod(int_value(d) or 0 for d in weights.shape[-3:])
+        size = vectors * (size_of(weights.shape[-3:]) or 0)
         loop = _loop_of_lines(sums, size, tiles, target)
         sums.prefetch_panel(weights, loop, points, step=vectors, tiles=tiles, level=level)
 
