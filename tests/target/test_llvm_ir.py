@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 
 from tests.target.kernel import flat, pool_of, run
-from tests.targets import AVX2, NEON, SSE
+from tests.targets import AVX2, MACHINES, NEON, SSE
 from treadle.errors import InternalError, TargetError
 from treadle.expr import nodes as ex
 from treadle.expr.nodes import Const, Var
 from treadle.loop.nodes import Allocate, Buffer, For, PrimFunc, Store, seq
 from treadle.target.base import Target
+from treadle.target.llvm import asm_text, spill_count
 from treadle.target.llvm_ir import emit
 from treadle.target.names import symbol
 
@@ -198,8 +199,11 @@ def fill(value: float) -> PrimFunc:
     return PrimFunc("k", (out,), (), body)
 
 
-def tile(rows: int, vectors: int, lanes: int) -> PrimFunc:
-    """A register tile of a matrix product: rows x (vectors * lanes), reduced over 256."""
+def tile(rows: int, vectors: int, lanes: int, steps: int = 1) -> PrimFunc:
+    """A register tile of a matrix product: rows x (vectors * lanes), reduced over 256.
+
+    An iteration of its loop has some `steps` of the reduction.
+    """
     depth, width = 256, vectors * lanes
     a, b = flat("a", "float32", rows * depth), flat("b", "float32", depth * width)
     c, acc = flat("c", "float32", rows * width), flat("acc", "float32", rows * width, "local")
@@ -216,27 +220,43 @@ def tile(rows: int, vectors: int, lanes: int) -> PrimFunc:
             (at,),
             ex.call(
                 "fma",
-                ex.broadcast(ex.load(a, [k + r * depth]), lanes),
-                ex.load(b, [ex.ramp(k * width + v * lanes, 1, lanes)]),
+                ex.broadcast(ex.load(a, [k * steps + step + r * depth]), lanes),
+                ex.load(b, [ex.ramp((k * steps + step) * width + v * lanes, 1, lanes)]),
                 ex.load(acc, [at]),
             ),
         )
+        for step in range(steps)
         for r, v, at in slots
     ]
     body = Allocate(
         acc,
         seq(
             *(Store(acc, (at,), zero) for _, _, at in slots),
-            For(k, Const.of(depth), "serial", seq(*update)),
+            For(k, Const.of(depth // steps), "serial", seq(*update)),
             *(Store(c, (at,), ex.load(acc, [at])) for _, _, at in slots),
         ),
     )
     return PrimFunc("tile", (a, b, c), (), body)
 
 
-def test_the_tile_computes_a_product() -> None:
+@pytest.mark.parametrize("steps", [1, 4])
+def test_the_tile_computes_a_product(steps: int) -> None:
     rng = np.random.default_rng(0)
     a, b = rng.normal(size=(12, 256)), rng.normal(size=(256, 32))
     out = np.zeros(12 * 32, np.float32)
-    run(tile(12, 2, 16), [a.astype(np.float32), b.astype(np.float32), out])
+    run(tile(12, 2, 16, steps), [a.astype(np.float32), b.astype(np.float32), out])
     np.testing.assert_allclose(out.reshape(12, 32), a @ b, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("machine", "rows", "vectors", "ordered"),
+    [("avx2", 4, 3, 3), ("avx2", 5, 2, 0), ("avx512", 4, 3, 0), ("avx512", 14, 2, 3)],
+)
+def test_steps_load_one_after_the_other_where_registers_are_few(
+    machine: str, rows: int, vectors: int, ordered: int
+) -> None:
+    """LLVM would put loads of several steps together: 4 of them, beside the sums."""
+    target = MACHINES[machine]
+    text = emit(tile(rows, vectors, target.lanes(), steps=4), target)
+    assert text.count("asm sideeffect") == ordered
+    assert spill_count(asm_text(text)) == 0

@@ -171,6 +171,10 @@ class Builder:
         """Return an i64 value as one of which LLVM does not know how it was computed."""
         return self.let(f'call i64 asm "", "=r,0"(i64 {value}) nounwind memory(none)')
 
+    def order_loads(self) -> None:
+        """Keep LLVM from scheduling a load from behind this place before one from before it."""
+        self.line('call void asm sideeffect "", ""() nounwind memory(none)')
+
     def let_entry(self, text: str) -> str:
         """Append an instruction to the function's entry block."""
         name = self.name()

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from treadle.dtype import itemsize
 from treadle.errors import InternalError, TargetError
 from treadle.expr import nodes as ex
-from treadle.expr.nodes import Var
+from treadle.expr.nodes import Expr, Var
+from treadle.expr.traversal import uses
 from treadle.loop.nodes import (
     Allocate,
     Barrier,
@@ -55,6 +56,9 @@ _ATTRIBUTES = "#0"
 _FLUSHED = {"x86_64": ("x86.sse.ldmxcsr", "x86.sse.stmxcsr", 0x8040)}
 """By architecture, what loads and stores the control register, and its bits for operands and
 results. Other architectures compute with subnormal numbers as fast as with all others."""
+
+_LOADS_TOGETHER = 4
+"""So many neighbouring loads LLVM's selection puts next to each other (shouldScheduleLoadsNear)."""
 
 
 def emit(func: PrimFunc, target: Target) -> str:
@@ -262,6 +266,33 @@ class _Module:
         b.line(f"ret i32 {result}")
 
 
+class _Steps:
+    """Follows the additions to sums in registers, and finds where their next step begins.
+
+    That is where a sum is added to that was added to before in the same block. LLVM's scheduler
+    puts neighbouring loads next to each other where nothing orders them (`_LOADS_TOGETHER` of
+    them), those of several steps, too: beside the sums there are no registers for so many.
+    """
+
+    def __init__(self, registers: int) -> None:
+        self._registers = registers
+        self._sums: set[tuple[int, Expr]] = set()
+        self._block = ""
+
+    def is_crowded_at(self, s: Store, block: str) -> bool:
+        """Return whether a step begins with a store that must not load together with the last."""
+        if s.buffer.scope != "local" or s.indices[0].lanes == 1 or not uses(s.value, s.buffer):
+            return False
+        if self._block != block:
+            self._sums, self._block = set(), block
+        count, place = len(self._sums), (id(s.buffer), s.indices[0])
+        begins = place in self._sums
+        if begins:
+            self._sums.clear()
+        self._sums.add(place)
+        return begins and count + _LOADS_TOGETHER >= self._registers
+
+
 class _Function:
     """Emits the statements of one inner function."""
 
@@ -272,6 +303,7 @@ class _Function:
         self.b = Builder(module.declarations, block="start")
         self.values = Values(self.b, module.machine, module.facts)
         self._written: dict[int, frozenset[int]] = {}
+        self._steps = _Steps(module.target.vector_registers)
 
     def statement(self, s: Stmt) -> None:
         """Emit one statement."""
@@ -279,6 +311,8 @@ class _Function:
             for part in s.stmts:
                 self.statement(part)
         elif isinstance(s, Store):
+            if self._steps.is_crowded_at(s, self.b.block):
+                self.b.order_loads()
             self.values.store(s)
         elif isinstance(s, Prefetch):
             self.values.prefetch(s)
