@@ -271,7 +271,7 @@ class _Steps:
 
     That is where a sum is added to that was added to before in the same block. LLVM's scheduler
     puts neighbouring loads next to each other where nothing orders them (`_LOADS_TOGETHER` of
-    them), those of several steps, too: beside the sums there are no registers for so many.
+    them), also those of several steps, for which the sums leave no registers.
     """
 
     def __init__(self, registers: int) -> None:
