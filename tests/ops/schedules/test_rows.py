@@ -28,6 +28,12 @@ def test_layer_norm_of_any_length(length: int) -> None:
     check("layer_norm", (4, length), (length,), (length,), axis=1, atol=1e-4)
 
 
+@pytest.mark.parametrize("axis", range(4))
+@pytest.mark.parametrize("shape", [(3, 9, 5, 1), (30, 1, 40, 1), (1, 9, 1, 20), (2, 3, 1, 1)])
+def test_axes_of_one_element_inside_of_rows_are_no_rows(shape: tuple[int, ...], axis: int) -> None:
+    check("layer_norm", shape, shape[axis:], shape[axis:], axis=axis, atol=1e-4)
+
+
 @pytest.mark.parametrize("dtype", ["float64", "int8", "int32", "uint8"])
 def test_sums_of_other_types(dtype: str) -> None:
     check("max", (3, 4, 77), dtype=dtype, axes=(2,))

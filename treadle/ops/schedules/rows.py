@@ -6,6 +6,9 @@ All stages of a row are computed together while it is in cache; rows are distrib
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import takewhile
+
 from treadle.cost.forks import ROWS_PER_CORE, least_elements
 from treadle.cost.memory import most_sums, row_stage_bytes
 from treadle.expr import nodes as ex
@@ -60,7 +63,7 @@ def schedule_rows(group: Group, target: Target, knobs: Knobs) -> bool:
     if is_reduction(result) or count == len(op.axis):
         _hoist(result, rows)
     else:
-        wide = fused_wide(result, s, count)
+        wide = fused_wide(result, s, rows)
         _vectors(result, wide, lanes_of(result, target), knobs.within(result.name))
         _hoist(result, rows)
     task = result.fuse(*rows, name="task")
@@ -140,12 +143,15 @@ def _rows_first(s: Schedule, live: list[Stage], result: Stage) -> tuple[IterVar,
 
 
 def _in_order_of(indices: tuple[ex.Expr, ...], axes: tuple[IterVar, ...]) -> tuple[IterVar, ...]:
-    """Return the axes, first those that the leading indices are; a 0 is an axis of one element."""
+    """Return the axes, first those that the leading indices are.
+
+    A 0 is the axis in its place if that has one element: others may be inside of rows.
+    """
     left, first = list(axes), []
-    for index in indices:
-        is_zero = int_value(index) == 0
-        found = next((a for a in left if a is index or (is_zero and known(a) == 1)), None)
-        if found is None:
+    for index, own in zip(indices, axes, strict=False):
+        is_own = int_value(index) == 0 and known(own) == 1
+        found = own if is_own else next((a for a in left if a is index), None)
+        if found is None or found not in left:
             break
         left.remove(found)
         first.append(found)
@@ -237,7 +243,7 @@ def _inside(stage: Stage, s: Schedule, count: int, target: Target, knobs: Knobs)
     rows, inner = list(op.axis[:count]), list(op.axis[count:])
     if not is_reduction(stage):
         if inner:
-            wide = fused_wide(stage, s, count)
+            wide = fused_wide(stage, s, rows)
             _vectors(stage, wide, lanes_of(stage, target), knobs)
             _hoist(stage, rows)
         return
@@ -261,12 +267,16 @@ def _inside(stage: Stage, s: Schedule, count: int, target: Target, knobs: Knobs)
     stage.vectorize(last)
 
 
-def fused_wide(stage: Stage, s: Schedule, start: int = 0) -> IterVar:
-    """Fuse the last axes that run through memory together everywhere; return the one axis."""
-    axes = joint_axes(stage, s)
+def fused_wide(stage: Stage, s: Schedule, rows: Sequence[IterVar]) -> IterVar:
+    """Fuse the last axes that run through memory together everywhere; return the one axis.
+
+    Not those in `rows`, nor those outside of one of them. At least one axis is not in `rows`.
+    """
     op = stage.op
     assert isinstance(op, ComputeOp)
-    joint = [a for a in axes if a in op.axis[start:]]
+    joint = list(takewhile(lambda a: a not in rows, reversed(joint_axes(stage, s))))[::-1]
+    if not joint:
+        return next(a for a in reversed(op.axis) if a not in rows)
     return stage.fuse(*joint) if len(joint) > 1 else joint[0]
 
 
