@@ -318,6 +318,19 @@ def test_what_cannot_be_blocked_stays() -> None:
     assert laid_out(ew.relu(x), params=[x]) == {"relu": 1}
 
 
+def test_a_convolution_of_no_channels_stays() -> None:
+    x = var("x", 5, 0, 8, 8)
+    assert laid_out(conv_of(x, 24, 0, 3), params=[x]) == {"conv": 1}
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_what_computes_nothing_for_a_batch_that_is_open_stays(size: int) -> None:
+    x, rows = var("x", Size("n"), 16, Size("h"), 8), var("rows", Size("n"), 20)
+    for made in (conv_of(x, 0, 16, size), matmul(rows, constant(20, 0))):
+        before = function(made, params=[made.args[0]])  # type: ignore[list-item]
+        assert names(choose_layouts(before, NARROW)) == names(before)
+
+
 def test_products_read_panels() -> None:
     x = var("x", 5, 20)
     found = laid_out(ew.relu(matmul(x, constant(20, 33))), params=[x])

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeGuard
 
 from treadle.graph import nodes as g
 from treadle.graph.nodes import Call, Constant, Function, Node
@@ -28,6 +28,7 @@ from treadle.optimize.blocked import IMAGES, Blocked, Flat, Values, block_of, ch
 from treadle.optimize.blocked_rules import blocked_call, can_carry_blocks, pointwise
 from treadle.optimize.channel_order import ChannelOrder, packed_constant
 from treadle.optimize.flat_rules import flat_call
+from treadle.optimize.fold import is_empty
 from treadle.optimize.layout_rules import moved_channels
 from treadle.optimize.methods.builtin import BUILT_IN
 from treadle.optimize.methods.convolution import FLOATS, ConvSite
@@ -107,7 +108,7 @@ class _Layouts:
         sites = [
             _SITES[n.op](n, values, self.shared)
             for n in nodes
-            if isinstance(n, Call) and n.op in _SITES and isinstance(n.args[1], Constant)
+            if _has_methods(n) and isinstance(n.args[1], Constant)
         ]
         made = grant(sites, self.choices, weight_bytes(nodes), get().weight_growth)
         self.shared.granted, self.shared.spare_bytes = made.by_call, made.spare_bytes
@@ -144,7 +145,7 @@ class _Layouts:
         )
 
     def _node(self, node: Node) -> None:
-        if isinstance(node, Call) and node.op in _SITES:
+        if _has_methods(node):
             self._by_method(node)
             return
         if isinstance(node, Call) and node.op is unpack_nchwc:
@@ -270,6 +271,11 @@ def _block(order: ChannelOrder) -> int:
     return order.block if order.is_natural and not order.has_padding_lanes else 0
 
 
+def _has_methods(node: Node) -> TypeGuard[Call]:
+    """True for a call that methods compute: what has no elements stays as it is, without one."""
+    return isinstance(node, Call) and node.op in _SITES and not any(map(is_empty, node.args))
+
+
 def _tell_layout(site: Site, method: Method[Any]) -> None:
     """Record which layout a method brings."""
     if method.layout != "NCHWc":
@@ -281,7 +287,7 @@ def _tell_layout(site: Site, method: Method[Any]) -> None:
 
 def _shares(node: Call) -> bool:
     """True for what may share a form of its first operand with others: blocks, or sums of it."""
-    return node.op in _SITES and isinstance(node.args[1], Constant)
+    return _has_methods(node) and isinstance(node.args[1], Constant)
 
 
 def _is_per_channel(x: Constant, out: TensorType) -> bool:
