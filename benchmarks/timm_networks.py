@@ -93,6 +93,15 @@ DRAWN_LAST_NAMES = (
     "skresnet50", "tf_mixnet_m", "vit_small_patch16_rope_mixed_ape_224",
 )  # fmt: skip
 """And once more."""
+DRAWN_NEWEST_NAMES = (
+    "coatnet_rmlp_nano_rw_224", "crossvit_15_dagger_240", "deit_tiny_distilled_patch16_224",
+    "efficientnet_blur_b0", "ese_vovnet57b", "gernet_m", "hgnetv2_b2", "hgnetv2_b3",
+    "levit_256", "nf_seresnet26", "resnet101d", "resnet34d", "rexnet_130", "rexnetr_130",
+    "swiftformer_l3", "test_coatnet", "test_efficientnet_ln", "tf_efficientnet_b1",
+    "tf_efficientnet_es", "vit_pwee_patch16_reg1_gap_256", "vit_small_patch16_rope_224",
+    "vovnet57a",
+)  # fmt: skip
+"""And again, on a machine with AVX-512."""
 
 
 def seeded(name: str) -> tuple[nn.Module, tuple[Tensor, ...]]:
@@ -113,7 +122,7 @@ def main() -> int:
     options = parser.parse_args()
     every = (
         *NAMES, *MORE_NAMES, *LAST_NAMES, *NEWEST_NAMES, *FURTHER_NAMES, *DRAWN_NAMES,
-        *DRAWN_LATER_NAMES, *DRAWN_LAST_NAMES,
+        *DRAWN_LATER_NAMES, *DRAWN_LAST_NAMES, *DRAWN_NEWEST_NAMES,
     )  # fmt: skip
     return export_each(options.names or every, options.out, seeded)
 
