@@ -85,7 +85,7 @@ class _Layouts:
     def run(self, function: Function) -> Function:
         self.shared.users = users = g.users([function.body])
         nodes = list(users)
-        self.shared.readers.update(n.args[0] for n in nodes if isinstance(n, Call) and _shares(n))
+        self.shared.readers.update(n.args[0] for n in nodes if _has_known_weights(n))
         self.shared.following = following(
             users, function.body, self._wants_blocks, can_carry_blocks
         )
@@ -105,11 +105,7 @@ class _Layouts:
     def _grant(self, nodes: Sequence[Node]) -> None:
         """Deal out by how much weights may grow, as calls are before any layout is chosen."""
         values = Values(self.values.target)
-        sites = [
-            _SITES[n.op](n, values, self.shared)
-            for n in nodes
-            if _has_methods(n) and isinstance(n.args[1], Constant)
-        ]
+        sites = [_SITES[n.op](n, values, self.shared) for n in nodes if _has_known_weights(n)]
         made = grant(sites, self.choices, weight_bytes(nodes), get().weight_growth)
         self.shared.granted, self.shared.spare_bytes = made.by_call, made.spare_bytes
 
@@ -285,8 +281,10 @@ def _tell_layout(site: Site, method: Method[Any]) -> None:
     decided(site.origin, "layout", f"NCHW{block}c", "a vector register holds a block")
 
 
-def _shares(node: Call) -> bool:
-    """True for what may share a form of its first operand with others: blocks, or sums of it."""
+def _has_known_weights(node: Node) -> TypeGuard[Call]:
+    """True for a call whose weights may grow, and which may share a form of its first operand with
+    others: blocks, or sums of it.
+    """
     return _has_methods(node) and isinstance(node.args[1], Constant)
 
 

@@ -44,7 +44,7 @@ def graph_pipeline(
         ]
     else:
         passes = [
-            # No pass or schedule meets a call without work.
+            # No pass or schedule meets a call without work, but where its sizes are open.
             ("fold_empty", fold_empty),
             # Before weights are folded into floats.
             ("multiply_quantised", lambda f: multiply_quantised(f, target)),

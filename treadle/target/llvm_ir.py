@@ -285,12 +285,12 @@ class _Steps:
             return False
         if self._block != block:
             self._sums, self._block = set(), block
-        count, place = len(self._sums), (id(s.buffer), s.indices[0])
-        begins = place in self._sums
-        if begins:
-            self._sums.clear()
-        self._sums.add(place)
-        return begins and count + _LOADS_TOGETHER >= self._registers
+        place = id(s.buffer), s.indices[0]
+        if place not in self._sums:
+            self._sums.add(place)
+            return False
+        count, self._sums = len(self._sums), {place}
+        return count + _LOADS_TOGETHER >= self._registers
 
 
 class _Function:

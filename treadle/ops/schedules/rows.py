@@ -27,6 +27,7 @@ from treadle.ops.schedules.stages import (
     lanes_of,
     live_stages,
     size_of,
+    stands_for,
     steps_in_memory,
     vector_lengths,
     walks_along,
@@ -149,9 +150,9 @@ def _in_order_of(indices: tuple[ex.Expr, ...], axes: tuple[IterVar, ...]) -> tup
     """
     left, first = list(axes), []
     for index, own in zip(indices, axes, strict=False):
-        is_own = int_value(index) == 0 and known(own) == 1
-        found = own if is_own else next((a for a in left if a is index), None)
-        if found is None or found not in left:
+        mine = (a for a in left if a is index or (a is own and stands_for(index, own)))
+        found = next(mine, None)
+        if found is None:
             break
         left.remove(found)
         first.append(found)
@@ -193,7 +194,7 @@ def _same_prefix(indices: tuple[ex.Expr, ...], axes: tuple[IterVar, ...]) -> int
     """Return how many leading indices are the axes themselves, in order."""
     count = 0
     for index, axis in zip(indices, axes, strict=False):
-        if index is not axis and not (int_value(axis.extent) == 1 and int_value(index) == 0):
+        if not stands_for(index, axis):
             break
         count += 1
     return count

@@ -145,6 +145,11 @@ def known(axis: IterVar) -> int:
     return int_value(axis.extent) or 0
 
 
+def stands_for(index: Expr, axis: IterVar) -> bool:
+    """True for an index that is an axis, or the 0 that one of a single element always is."""
+    return index is axis or (known(axis) == 1 and int_value(index) == 0)
+
+
 def inline_movement(group: Group) -> None:
     """Inline every stage that can be evaluated where it is read at no extra cost."""
     for stage in group.schedule.stages:
@@ -242,8 +247,7 @@ def _joint_in(load: ex.Load, axes: tuple[IterVar, ...]) -> int:
     for index, extent, axis in zip(
         reversed(load.indices), reversed(load.source.shape), reversed(axes), strict=False
     ):
-        at_one = int_value(axis.extent) == 1 and int_value(index) == 0
-        if (index is not axis and not at_one) or extent is not axis.extent:
+        if not stands_for(index, axis) or extent is not axis.extent:
             break
         same += 1
     elsewhere = load.indices[: len(load.indices) - same]

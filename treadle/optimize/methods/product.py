@@ -44,7 +44,7 @@ class ProductSite(Site):
         """The rows of all matrices of values together, 0 where they are not known."""
         if not self.data.is_static:
             return 0
-        return self.data.size // max(1, self.data.static_shape[-1])
+        return self.data.size // self.data.static_shape[-1]
 
     @property
     def shape(self) -> MatmulShape:
@@ -63,7 +63,7 @@ class ProductSite(Site):
             return 0
         steps, columns = type_.static_shape
         width = panel_width(self.rows, columns, steps, self.data.dtype, self.target)
-        return type_.nbytes * (-columns % width) // max(1, columns)
+        return type_.nbytes * (-columns % width) // columns
 
     @property
     def sharing(self) -> int:

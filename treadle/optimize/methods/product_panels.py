@@ -23,7 +23,7 @@ def why_no_matrix(site: ProductSite) -> str | None:
     weights = site.node.args[1]
     if not isinstance(weights, Constant):
         return "the second factor is not known when compiled"
-    if weights.type.ndim != 2 or weights.type.size == 0:
+    if weights.type.ndim != 2:
         return "it is for weights that are one matrix with elements"
     return None
 
