@@ -139,6 +139,14 @@ SCALE_DENOMINATOR = 64
 """Denominator of a scale up to which a resized dynamic size has a closed form: longer ones would
 make every index of the result long."""
 
+# ---- memory of a run -----------------------------------------------------------------------------
+
+ARENA_GROWTH = 0.04
+"""The part of the weights that an arena may take more than it must where runs are faster for it."""
+
+ARENA_CELLS = 8192
+"""Cells of an arena whose last uses are told apart: each step of a plan looks at all of them."""
+
 # ---- kernels -------------------------------------------------------------------------------------
 
 GROUP_CALLS = 64

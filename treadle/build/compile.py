@@ -27,6 +27,7 @@ from treadle.build.plan_json import plan_to_json
 from treadle.build.reading import read_model
 from treadle.build.record_context import records_to_read
 from treadle.build.records import Records
+from treadle.build.reuse import caches_of
 from treadle.build.size_checks import SizeCheck, refuse_broken, size_checks
 from treadle.build.sizes import size_from_json
 from treadle.build.watch import overrides_watched, say_graph, say_kernel, say_stage
@@ -348,7 +349,8 @@ def _plan(fused: Fused) -> MemoryPlan:
     if target.family == "gpu":
         least = None  # its compiler is told that what a kernel reads and what it writes differ
     names = fused.module.output_names
-    plan = plan_memory(fused.main, launches, names, overwrite_from=least)
+    caches = None if get().num_threads == 1 else caches_of(target)
+    plan = plan_memory(fused.main, launches, names, overwrite_from=least, caches=caches)
     plan.checks = list(fused.checks)
     return plan
 

@@ -5,7 +5,7 @@ A result overwrites an operand that it reads element by element and nothing need
 Values whose lives do not overlap share memory. A life runs from the step that makes a value to the
 last step that reads it (or a view of it). Placement is greedy by size: the largest value takes the
 lowest offset that is free during its whole life (Pisarchyk and Lee, "Efficient memory management
-for deep neural net inference", 2020).
+for deep neural net inference", 2020). `reuse` then spreads values out where that is faster.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Literal
 import numpy as np
 
 from treadle.build.in_place import overwritable
+from treadle.build.reuse import Caches, spread
 from treadle.build.size_checks import SizeCheck, size_checks
 from treadle.errors import InternalError
 from treadle.expr.nodes import Var, int_value
@@ -161,16 +162,18 @@ def plan_memory(
     kernels: Mapping[g.Call, Launch],
     output_names: Sequence[str],
     overwrite_from: int | None = 0,
+    caches: Caches | None = None,
 ) -> MemoryPlan:
     """Return the plan of a fused function.
 
     `kernels` says what each call runs; calls that are pure aliases (reshape alone) or in-place
     concatenations need none. Only results of `overwrite_from` bytes or more take the memory of an
     operand: what fits a core's cache the others have just read from there, and are slow to give up.
-    With None no result does.
+    With None no result does. Where the cores have several `caches`, the arena may be larger, so
+    that memory is written again when it has left them (`reuse`).
     """
     planner = _Planner(main, kernels, output_names, _Weights())
-    planner.overwrite_from = overwrite_from
+    planner.overwrite_from, planner.caches = overwrite_from, caches
     return planner.run()
 
 
@@ -247,6 +250,7 @@ class _Planner:
         self.weights = weights
         self.is_body = given is not None
         self.overwrite_from: int | None = 0
+        self.caches: Caches | None = None
         self.plan = MemoryPlan([], [], [], [], weights.by_name, given=tuple(given or ()))
         self.values: dict[tuple[Node, int], Value] = {}
         self.names = list(output_names)
@@ -406,7 +410,10 @@ class _Planner:
         owners = self._lives()
         self.plan.naive_bytes = sum(_round(v.nbytes) for v in owners if v.kind == "arena")
         homes = self._overwritten()
-        self.plan.arena_bytes = assign_offsets([v for v in owners if v not in homes])
+        nbytes = assign_offsets([v for v in owners if v not in homes])
+        if self.caches is not None:
+            nbytes = spread(self.plan.steps, homes, nbytes, self.caches)
+        self.plan.arena_bytes = nbytes
         for value, home in homes.items():
             value.offset = home.offset
 

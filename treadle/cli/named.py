@@ -57,6 +57,7 @@ def wanted_model(
         "level": DEFAULT_LEVEL if arguments.opt_level is None else arguments.opt_level,
         "winograd": settings.winograd if arguments.winograd is None else arguments.winograd,
         "growth": settings.weight_growth if growth is None else growth,
+        "has_one_thread": settings.num_threads == 1,
         "unchecked": arguments.unchecked,
         "dynamic": arguments.dynamic,
     }
