@@ -24,6 +24,7 @@ from treadle.cost.memory import (
     remote_cycles,
     rows_side_by_side,
     scattered_cycles,
+    shared_cycles,
     spares_buffers,
     stack_bytes,
     step_read_cycles,
@@ -179,3 +180,10 @@ def test_weights_of_a_step_come_from_level_2_where_they_pass_level_1(target: Tar
     assert near == step_read_cycles(0, 10, 2, target) == tile_load_cycles(10, 2, target)
     added = level_cycles(2 * target.vector_bytes, 2, target) - load_cycles(2, target)
     assert step_read_cycles(fits + 1, 10, 2, target) == pytest.approx(near + added)
+
+
+def test_sharing_is_reading_and_taking_back() -> None:
+    target = parse_target(
+        "llvm -mcpu=apple-m1 -mtriple=aarch64-linux-gnu -remote-bytes-per-cycle=4"
+    )
+    assert shared_cycles(4096, target) == 2 * remote_cycles(4096, target) == 2048

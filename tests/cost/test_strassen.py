@@ -79,7 +79,7 @@ VALUES = 4 * 128 * 768
 def test_a_kernel_of_sums_reads_what_other_cores_made() -> None:
     machine = ZEN5.machine
     assert sums_kernel_cycles(VALUES, replace(ZEN5, cores=1)) == machine.fork_cycles
-    remote = VALUES / 2 / machine.remote_bytes_per_cycle
+    remote = 2 * VALUES / 2 / machine.remote_bytes_per_cycle  # read, and taken back
     assert sums_kernel_cycles(VALUES, ZEN5) == 2 * machine.fork_cycles + remote
     four = replace(ZEN5, cores=4)
     assert sums_kernel_cycles(VALUES, four) == 4 * machine.fork_cycles + 1.5 * remote
@@ -90,5 +90,5 @@ def test_a_kernel_of_sums_reads_what_other_cores_made() -> None:
 def test_every_core_reads_the_sums_of_all_others() -> None:
     assert handed_on_cycles(VALUES, 7 / 4 * VALUES, replace(ZEN5, cores=1)) == 0
     two = handed_on_cycles(VALUES, 7 / 4 * VALUES, ZEN5)
-    assert two == 3 / 4 * VALUES / ZEN5.machine.remote_bytes_per_cycle
+    assert two == 2 * 3 / 4 * VALUES / ZEN5.machine.remote_bytes_per_cycle
     assert handed_on_cycles(VALUES, 7 / 4 * VALUES, replace(ZEN5, cores=4)) == 3 * two

@@ -34,6 +34,25 @@ def test_a_group_fits_while_its_inputs_stay_in_a_core_s_cache() -> None:
     assert fits_group(wide, ZEN4, Grouping(2, 14, by_panel=True))
 
 
+def test_cores_with_tiles_of_their_own_share_weights_that_a_run_makes() -> None:
+    """Those that are transformed by panels and read by panels stay with their core."""
+    two = replace(ZEN4, cores=2)
+    shape = replace(SHAPE, plain_weights=True)
+    near = replace(two, machine=replace(two.machine, remote_bytes_per_cycle=1e9))
+
+    def shared(group: Grouping) -> float:
+        of_two, of_near = (winograd_cycles(shape, t, group, Tile(7, 4), 1) for t in (two, near))
+        return of_two - of_near
+
+    apart = replace(ROW, apart=True)
+    both = 2 / two.machine.remote_bytes_per_cycle
+    assert shared(apart) == pytest.approx(shape.weight_bytes * both, rel=1e-6)
+    assert shared(ROW) == 0
+    groups = shape.down
+    panels = replace(apart, by_panel=True)
+    assert shared(panels) >= groups * shape.v_bytes(14) * both * 0.999
+
+
 def test_images_take_as_many_times_as_long() -> None:
     one, two = (
         winograd_cycles(s, ZEN4, ROW, Tile(7, 4), 1) for s in (SHAPE, replace(SHAPE, batch=2))

@@ -76,7 +76,7 @@ def test_a_compiled_model_holds_the_table_once_and_looks_up_every_row() -> None:
     assert np.array_equal(found, TABLE[words])
 
 
-LARGE = np.random.default_rng(0).standard_normal((2080, 768)).astype(np.float32)
+LARGE = np.random.default_rng(0).standard_normal((2080, 1024)).astype(np.float32)
 """The words of a product that Strassen's algorithm computes; its panels are an odd number."""
 
 

@@ -22,7 +22,7 @@ from treadle.cost.memory import (
     level_cycles,
     overlapped,
     panel_level,
-    remote_cycles,
+    shared_cycles,
 )
 from treadle.cost.registers import Tile, tile_cycles
 from treadle.target.base import Target
@@ -78,7 +78,7 @@ def sums_kernel_cycles(values: Numbers, target: Target) -> Numbers:
     hide that.
     """
     of_others = values * (1 - 1 / target.cores)
-    return target.cores * fork_cycles(target) + remote_cycles(of_others, target)
+    return target.cores * fork_cycles(target) + shared_cycles(of_others, target)
 
 
 def handed_on_cycles(values: float, sums: float, target: Target) -> float:
@@ -86,7 +86,7 @@ def handed_on_cycles(values: float, sums: float, target: Target) -> float:
 
     All cores read all of what every core made a part of.
     """
-    return remote_cycles((sums - values) * (target.cores - 1), target)
+    return shared_cycles((sums - values) * (target.cores - 1), target)
 
 
 def combine_cycles(products: float, results: float, target: Target, *, level: int = 2) -> float:

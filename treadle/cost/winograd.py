@@ -19,8 +19,8 @@ from treadle.cost.memory import (
     level_cycles,
     local_bytes,
     memory_bytes_per_cycle,
-    remote_cycles,
     shared_bytes_per_cycle,
+    shared_cycles,
     spares_buffers,
 )
 from treadle.cost.registers import Tile, fma_cycles, steps_written_out, tile_set_cycles
@@ -211,8 +211,8 @@ def cycles_of_tiles(
     of_groups = _cycles_of_groups(shape, target, group, groups, width, frames)
     v_bytes, outputs, block = shape.v_bytes(tiles, frames), shape.outputs, shape.block
     speed = shared_bytes_per_cycle(target)
-    # Every core reads all of V, of which the others have made most.
-    handed_on = groups * (target.cores - 1) * remote_cycles(v_bytes, target) if by_panel else 0.0
+    # Every core reads all of V, of which the others have made most, and writes its part again.
+    shared = groups * (target.cores - 1) * shared_cycles(v_bytes, target) if by_panel else 0.0
     forks = (2 * groups if by_panel else 1) * fork_cycles(target)
     if group.apart:
         forks += fork_cycles(target)
@@ -222,7 +222,7 @@ def cycles_of_tiles(
         jobs = ceil(outputs / block / registers.vectors) if by_panel else groups
         if v_bytes > filled_bytes(target, 2):
             work += _SEEN_INPUTS * groups * jobs * v_bytes / speed
-        work += handed_on
+        work += shared
         share = unevenness(jobs, target)
         if by_panel:  # the last panel may be narrower than the others
             share *= jobs * registers.vectors * block / outputs
@@ -280,9 +280,10 @@ def _filter_cycles(
     """Return, of a register tile, the cycles of transforming weights in all groups.
 
     Where level 1 does not hold a panel's row of points, each vector written comes from level 2 and
-    goes back, and is read from there. All weights at once may come from and go to level 3. Each row
-    of points reads all taps of the panel: what comes from level 3 for that hides behind arithmetic
-    only where level 1 waits for many lines at once.
+    goes back, and is read from there. All weights at once may come from and go to level 3; where
+    cores have tiles of their own each reads what the others have made of them. Each row of points
+    reads all taps of the panel: what comes from level 3 for that hides behind arithmetic only where
+    level 1 waits for many lines at once.
     """
     if not shape.plain_weights:
         return lambda _: 0.0
@@ -291,6 +292,8 @@ def _filter_cycles(
     if group.apart:
         level = 2 if shape.weight_bytes <= filled_bytes(target, 2) else 3
         once = work + level_cycles(_FILTER_MOVES * moved, level, target)
+        if not group.by_panel:
+            once += (target.cores - 1) * shared_cycles(shape.weight_bytes, target)
         return lambda _: once
     kept = filled_bytes(target, 1)
     taps = shape.itemsize * prod(shape.kernel) * shape.reduced * shape.outputs

@@ -115,7 +115,7 @@ def test_weights_that_each_run_transforms_add_nothing(monkeypatch: pytest.Monkey
 
 def test_smaller_tiles_take_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a stride F(2x2) has 36/9 of the weights, F(4x4) 100/9; else a run transforms them."""
-    call = convolution(128, 56, (2, 2))
+    call = convolution(128, 80, (2, 2))
     held = 4 * 128 * 128 * 9
     for ninths, tile, is_plain in ((91, 4, False), (27, 2, False), (26, 2, True)):
         monkeypatch.setattr(growth, "FREE_GROWTH_BYTES", held * ninths // 9)

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from treadle.cost.forks import unevenness
-from treadle.cost.memory import kept_bytes, level_cycles, local_bytes, remote_cycles, stream_cycles
+from treadle.cost.memory import kept_bytes, level_cycles, local_bytes, shared_cycles, stream_cycles
 from treadle.cost.registers import tile_steps
 from treadle.cost.strassen import (
     combine_cycles,
@@ -286,7 +286,7 @@ def _cycles(shape: PointwiseShape, tiles: _Tiles, target: Target) -> Floats:
     # Of shared parts a core reads what others made, for every pair unless its cache holds it.
     is_held = sums_bytes <= kept_bytes(target, 2)
     times = is_shared * np.where(is_held, 1, -(-pairs // target.cores))
-    waits += parts * (target.cores - 1) * times * remote_cycles(sums_bytes, target)
+    waits += parts * (target.cores - 1) * times * shared_cycles(sums_bytes, target)
     vectors = parts * of_part * rows * shape.inputs / 2 * registers  # of a block
     sums = sum_cycles((BLOCKS + PRODUCTS) * vectors, target, in_memory=True)
     sums += sums_kernel_cycles(BLOCKS * target.vector_bytes * vectors, target)
