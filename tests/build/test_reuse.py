@@ -124,11 +124,14 @@ def test_caches_of_machines() -> None:
     many = caches_of(parse_target("llvm -mcpu=znver4 -num-cores=64"))
     assert many is not None
     assert many.count == 8
+    sockets = caches_of(parse_target("llvm -mcpu=skylake-avx512 -num-cores=40"))
+    assert sockets is not None
+    assert sockets.count == 2
+    assert caches_of(parse_target("llvm -mcpu=skylake-avx512 -num-cores=20")) is None
     assert caches_of(parse_target("llvm -mcpu=znver4 -num-cores=1")) is None
     assert caches_of(replace(TARGET, family="gpu")) is None
 
 
 def test_cores_that_share_their_last_cache_need_no_room() -> None:
     board = parse_target("llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a53 -num-cores=4")
-    assert board.machine.caches[1] == board.machine.caches[2]
     assert caches_of(board) is None

@@ -137,3 +137,8 @@ def test_kernels_have_little_stack_and_no_threads_without_a_system(triple: str, 
     more = parse_target(f"c -mtriple={triple} -stack-bytes=6K")
     assert more.machine.stack_bytes == 6 << 10
     assert parse_target(str(more)) == more
+
+
+def test_chips_of_core_complexes_have_several_caches_of_the_last_level() -> None:
+    found = {name for f in FAMILIES if f.machine.last_caches > 1 for name in f.cpus}
+    assert found == {f"znver{k}" for k in range(1, 6)}

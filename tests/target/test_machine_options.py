@@ -38,6 +38,7 @@ OTHER = Machine(
     fork_cycles=1,
     dot_rates=(("float16", "float16", 1.5), ("int8", "uint8", 8.0)),
     stack_bytes=12345,
+    last_caches=3,
 )
 """It shares no fact with any row."""
 

@@ -48,12 +48,14 @@ class Caches:
 def caches_of(target: Target) -> Caches | None:
     """Return the caches that lines of a target's arena are in; None where the cores share the last.
 
-    Two cores of a virtual machine may be anywhere on its host, so that any two count as apart.
+    Where a chip has several, any two cores count as apart: those of a virtual machine move.
     """
-    *_, middle, last = target.machine.caches
-    if target.family == "gpu" or target.cores == 1 or middle == last:
+    last = target.machine.caches[-1]
+    least = min(target.cores, target.machine.last_caches)
+    count = max(least, -(-target.cores // last.shared_by))
+    if target.family == "gpu" or count == 1:
         return None
-    return Caches(last.bytes, max(2, -(-target.cores // last.shared_by)), target.l2_bytes)
+    return Caches(last.bytes, count, target.l2_bytes)
 
 
 @dataclass(frozen=True, slots=True)

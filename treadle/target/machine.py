@@ -86,7 +86,8 @@ class Machine:
     last of them is done. `dot_rates` are the types of instructions that sum products of short
     elements. `stack_bytes` is what a buffer of a kernel may take of the stack of the thread that
     runs it; where there is no system, and the linker's script gives the stack, what all buffers
-    that exist at once may take.
+    that exist at once may take. `last_caches` is how many caches of the last level a chip has, or
+    more: cores of two of them share none.
     """
 
     fma_units: int
@@ -110,6 +111,7 @@ class Machine:
     fork_cycles: int
     dot_rates: tuple[DotRate, ...] = ()
     stack_bytes: int = STACK_BYTES
+    last_caches: int = 1
 
     @property
     def sizes(self) -> CacheSizes:

@@ -181,6 +181,7 @@ FACTS = (
         _read_dots,
     ),
     _bytes("stack_bytes", "8K"),
+    _count("last_caches", "2"),
 )
 """In the order in which they are applied and printed."""
 

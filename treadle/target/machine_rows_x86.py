@@ -38,6 +38,7 @@ _ZEN5 = Machine(
     remote_latency=300,
     fork_cycles=3072,
     dot_rates=_VNNI_BF16,
+    last_caches=2,
 )
 
 _ZEN4 = replace(
@@ -71,6 +72,7 @@ _ZEN = replace(
 
 _HASWELL = replace(
     _ZEN5,
+    last_caches=1,
     fma_bits=256,
     load_bits=256,
     stores_per_cycle=1,
@@ -82,6 +84,7 @@ _HASWELL = replace(
 
 _SKYLAKE_SP = replace(
     _ZEN5,
+    last_caches=1,
     stores_per_cycle=1,
     store_bits=512,
     fill_buffers=12,
@@ -93,6 +96,7 @@ _SKYLAKE_SP = replace(
 
 _ICE_LAKE = replace(
     _ZEN5,
+    last_caches=1,
     fill_buffers=12,
     fetch_bytes=_PAIR_OF_LINES,
     caches=(Cache(48 * K, 128.0), Cache(1280 * K, 22.0), Cache(60 * M, 16.0, 40)),
@@ -209,6 +213,7 @@ X86 = (
         ("alderlake",),
         replace(
             _ZEN5,
+            last_caches=1,
             fma_bits=256,
             fill_buffers=16,
             fetch_bytes=_PAIR_OF_LINES,
