@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib import import_module
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,9 +18,10 @@ from treadle.build.compile import kernels_of
 from treadle.build.memory_plan import Launch, MemoryPlan, plan_memory
 from treadle.build.reuse import Caches, caches_of
 from treadle.graph import interpret
-from treadle.graph.nodes import Function, Node
+from treadle.graph.nodes import Function, Module, Node
 from treadle.ops.elementwise import add
 from treadle.optimize.fuse import fuse
+from treadle.settings import use
 from treadle.target.parse import parse_target
 
 TARGET = parse_target("llvm -num-cores=2")
@@ -135,3 +137,20 @@ def test_caches_of_machines() -> None:
 def test_cores_that_share_their_last_cache_need_no_room() -> None:
     board = parse_target("llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a53 -num-cores=4")
     assert caches_of(board) is None
+
+
+@pytest.mark.parametrize(("threads", "is_spread"), [(1, False), (2, True)])
+def test_a_process_with_one_thread_has_one_cache(
+    monkeypatch: pytest.MonkeyPatch, threads: int, is_spread: bool
+) -> None:
+    compiling, seen = import_module("treadle.build.compile"), []
+
+    def plan(*args: Any, **how: Any) -> MemoryPlan:
+        seen.append(how["caches"])
+        return plan_memory(*args, **how)
+
+    monkeypatch.setattr(compiling, "plan_memory", plan)
+    target = "llvm -mtriple=x86_64-linux-gnu -mcpu=znver3 -num-cores=2"
+    with use(num_threads=threads):
+        compiling.compile_model(Module(chain(2), ("y",)), target=target)
+    assert [caches is not None for caches in seen] == [is_spread]

@@ -120,10 +120,11 @@ class _Arena:
 
 @dataclass(slots=True)
 class _Spread:
-    """Places of values that are found in the order of the steps."""
+    """Places of values, found in the order of the steps, and which of them are `alive`."""
 
     arena: _Arena
     places: dict[Value, int] = field(default_factory=dict)
+    alive: list[Value] = field(default_factory=list)
 
     def place(self, owner: Value) -> int | None:
         """Return the place of a value, found when it is first asked for."""
@@ -140,14 +141,16 @@ class _Spread:
         if best is None:
             return None
         self.places[owner] = best[1]
+        self.alive.append(owner)
         return best[1]
 
     def _gaps(self, owner: Value, size: int) -> list[tuple[int, int]]:
-        """Return where `size` cells are free during the life of a value."""
+        """Return where `size` cells are free during the life of a value that begins now."""
         gaps: list[tuple[int, int]] = []
-        others = ((low, o) for o, low in self.places.items() if o.last >= owner.first)
+        self.alive = [other for other in self.alive if other.last >= owner.first]
         end = 0
-        for low, other in sorted(others, key=lambda found: found[0]):
+        for other in sorted(self.alive, key=self.places.__getitem__):
+            low = self.places[other]
             if low - end >= size:
                 gaps.append((end, low))
             end = max(end, low + self.arena.cells(other.nbytes))
