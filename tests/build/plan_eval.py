@@ -16,6 +16,7 @@ from treadle import dtype as dt
 from treadle.build.compile import kernels_of
 from treadle.build.in_place import overwritable
 from treadle.build.memory_plan import Launch, MemoryPlan, Step, Value, plan_memory
+from treadle.build.reuse import Caches
 from treadle.graph import interpret
 from treadle.graph.nodes import Call, Function
 from treadle.target.base import Target
@@ -23,11 +24,14 @@ from treadle.target.base import Target
 GARBAGE = 0xA5
 
 
-def plan_of(main: Function, target: Target, workspaces: Sequence[int] = ()) -> MemoryPlan:
+def plan_of(
+    main: Function, target: Target, workspaces: Sequence[int] = (), caches: Caches | None = None
+) -> MemoryPlan:
     """Return the plan of a fused function; call k needs `workspaces[k]` bytes (0 beyond)."""
     _, calls = kernels_of(main, target)
     sizes = [*workspaces, *[0] * len(calls)]
-    return plan_memory(main, {c: Launch("kernel", sizes[i]) for i, c in enumerate(calls)}, ())
+    launches = {c: Launch("kernel", sizes[i]) for i, c in enumerate(calls)}
+    return plan_memory(main, launches, (), caches=caches)
 
 
 def run(plan: MemoryPlan, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:

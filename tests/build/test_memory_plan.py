@@ -12,6 +12,7 @@ import pytest
 from tests.build import plan_eval
 from tests.optimize.cases import constant, function, inputs_of, var
 from treadle.build.memory_plan import MemoryPlan, Value, assign_offsets
+from treadle.build.reuse import Caches
 from treadle.graph import interpret
 from treadle.graph.nodes import Function, Node
 from treadle.graph.types import TensorType
@@ -26,10 +27,12 @@ from treadle.target.parse import parse_target
 TARGET = parse_target("llvm -num-cores=2")
 
 
-def planned(f: Function, workspaces: Sequence[int] = ()) -> MemoryPlan:
+def planned(
+    f: Function, workspaces: Sequence[int] = (), caches: Caches | None = None
+) -> MemoryPlan:
     """Return the plan of `f`, one kernel per operator, after running it."""
     main = fuse(f, limit=1)
-    plan = plan_eval.plan_of(main, TARGET, workspaces)
+    plan = plan_eval.plan_of(main, TARGET, workspaces, caches)
     inputs = inputs_of(f)
     for got, want in zip(plan_eval.run(plan, inputs), interpret.run(f, inputs), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)

@@ -3,28 +3,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
-import numpy as np
 import pytest
 
-from tests.build import plan_eval
-from tests.build.test_memory_plan import grow
-from tests.optimize.cases import function, inputs_of, var
-from treadle.build.compile import kernels_of
-from treadle.build.memory_plan import Launch, MemoryPlan, plan_memory
+from tests.build.test_memory_plan import TARGET, grow, planned
+from tests.optimize.cases import function, var
+from treadle.build.memory_plan import MemoryPlan, plan_memory
 from treadle.build.reuse import Caches, caches_of
-from treadle.graph import interpret
 from treadle.graph.nodes import Function, Module, Node
 from treadle.ops.elementwise import add
-from treadle.optimize.fuse import fuse
 from treadle.settings import use
 from treadle.target.parse import parse_target
 
-TARGET = parse_target("llvm -num-cores=2")
 X = var("x", 64, 16)
 ROWS = 64 * 16 * 4
 LENGTH = 40
@@ -36,19 +29,6 @@ def chain(length: int) -> Function:
     for k in range(length):
         value = grow(value, str(k))
     return function(value, params=[X])
-
-
-def planned(f: Function, caches: Caches | None, workspaces: Sequence[int] = ()) -> MemoryPlan:
-    """Return the plan of `f`, one kernel per operator, after comparing what it computes."""
-    main = fuse(f, limit=1)
-    _, calls = kernels_of(main, TARGET)
-    sizes = [*workspaces, *[0] * len(calls)]
-    launches = {c: Launch("kernel", sizes[i]) for i, c in enumerate(calls)}
-    plan = plan_memory(main, launches, (), caches=caches)
-    inputs = inputs_of(f)
-    for got, want in zip(plan_eval.run(plan, inputs), interpret.run(f, inputs), strict=True):
-        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
-    return plan
 
 
 def distances(plan: MemoryPlan) -> list[int]:
@@ -75,7 +55,7 @@ def roomy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def sized(length: int, caches: Caches | None) -> tuple[int, int]:
     """Return the bytes of a chain's arena, and the fewest steps after which it is written again."""
-    plan = planned(chain(length), caches)
+    plan = planned(chain(length), caches=caches)
     return plan.arena_bytes, min(distances(plan))
 
 
@@ -114,8 +94,8 @@ def test_workspaces_and_branches_take_part() -> None:
         value = add(value, other)
     workspaces = [ROWS // 2 * (k % 3) for k in range(60)]
     near = Caches(nbytes=2 * ROWS, count=2, near_bytes=0)
-    spread = planned(function(value, params=[X]), near, workspaces).arena_bytes
-    dense = planned(function(value, params=[X]), None, workspaces).arena_bytes
+    spread = planned(function(value, params=[X]), workspaces, near).arena_bytes
+    dense = planned(function(value, params=[X]), workspaces).arena_bytes
     assert spread > dense
 
 

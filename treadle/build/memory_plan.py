@@ -28,6 +28,7 @@ from treadle.graph.operator import Operator, bodies_of
 from treadle.graph.symbols import decided_by, free_symbols, in_order, symbols_in
 from treadle.graph.types import Dim, TensorType, TupleType, tensor_type
 from treadle.loop.nodes import ALIGNMENT
+from treadle.lower.plan_workspace import gaps
 from treadle.ops.control import LoopAttrs
 from treadle.ops.index_checks import CheckAttrs
 from treadle.ops.random import random_key
@@ -480,11 +481,8 @@ def assign_offsets(values: Sequence[Value]) -> int:
     for i, value in enumerate(order):
         clash = np.nonzero((first[:i] <= value.last) & (last[:i] >= value.first))[0]
         clash = clash[np.argsort(low[clash], kind="stable")]
-        size, offset = _round(value.nbytes), 0
-        for k in clash:
-            if offset + size <= low[k]:
-                break
-            offset = max(offset, int(high[k]))
-        value.offset = offset
+        size = _round(value.nbytes)
+        taken = zip(low[clash].tolist(), high[clash].tolist(), strict=True)
+        value.offset = offset = next(gaps(taken, size))[0]
         first[i], last[i], low[i], high[i] = value.first, value.last, offset, offset + size
     return int(high.max()) if count else 0

@@ -22,6 +22,7 @@ import numpy as np
 
 from treadle.limits import ARENA_CELLS, ARENA_GROWTH
 from treadle.loop.nodes import ALIGNMENT
+from treadle.lower.plan_workspace import gaps
 from treadle.target.base import Target
 
 if TYPE_CHECKING:
@@ -146,17 +147,12 @@ class _Spread:
 
     def _gaps(self, owner: Value, size: int) -> list[tuple[int, int]]:
         """Return where `size` cells are free during the life of a value that begins now."""
-        gaps: list[tuple[int, int]] = []
         self.alive = [other for other in self.alive if other.last >= owner.first]
-        end = 0
-        for other in sorted(self.alive, key=self.places.__getitem__):
-            low = self.places[other]
-            if low - end >= size:
-                gaps.append((end, low))
-            end = max(end, low + self.arena.cells(other.nbytes))
-        if self.arena.count - end >= size:
-            gaps.append((end, self.arena.count))
-        return gaps
+        lows = ((self.places[other], self.arena.cells(other.nbytes)) for other in self.alive)
+        taken = sorted((low, low + cells) for low, cells in lows)
+        count = self.arena.count
+        found = [(low, count if high is None else high) for low, high in gaps(taken, size)]
+        return [(low, high) for low, high in found if high - low >= size]
 
     @property
     def nbytes(self) -> int:

@@ -82,9 +82,9 @@ def sums_kernel_cycles(values: Numbers, target: Target) -> Numbers:
 
 
 def handed_on_cycles(values: float, sums: float, target: Target) -> float:
-    """Return the cycles in which the cores read `sums` bytes of each other instead of `values`.
+    """Return the cycles in which the cores share `sums` bytes with each other instead of `values`.
 
-    All cores read all of what every core made a part of.
+    All cores read all of what each made a part of, and makes again in the next run.
     """
     return shared_cycles((sums - values) * (target.cores - 1), target)
 

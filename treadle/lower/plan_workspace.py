@@ -11,7 +11,7 @@ that the largest of them needs.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from treadle.dtype import itemsize
@@ -136,6 +136,19 @@ def _mentions(stmt: Stmt, buffer: Buffer) -> bool:
     return False
 
 
+def gaps(taken: Iterable[tuple[int, int]], size: int) -> Iterator[tuple[int, int | None]]:
+    """Yield begin and end of the gaps that have room for `size`; the last one has no end.
+
+    `taken` are begins and ends in the order of the begins; they may overlap.
+    """
+    end = 0
+    for low, high in taken:
+        if low - end >= size:
+            yield end, low
+        end = max(end, high)
+    yield end, None
+
+
 def _place(lives: list[_Life]) -> int:
     placed: list[_Life] = []
     for life in sorted(lives, key=lambda x: -x.nbytes):
@@ -144,11 +157,6 @@ def _place(lives: list[_Life]) -> int:
             for o in placed
             if o.first <= life.last and life.first <= o.last
         )
-        offset = 0
-        for low, high in taken:
-            if offset + life.nbytes <= low:
-                break
-            offset = max(offset, high)
-        life.offset = offset
+        life.offset, _ = next(gaps(taken, life.nbytes))
         placed.append(life)
     return max((o.offset + o.nbytes for o in placed), default=0)
