@@ -85,3 +85,13 @@ def test_the_integer_mean_of_nothing_has_no_oracle() -> None:
         apart.run_again(node, {"x": np.zeros((0, 3), np.int64)}, 17)
     (mean,) = apart.run_again(node, {"x": np.ones((2, 3), np.int64)}, 17)
     np.testing.assert_array_equal(mean, [1, 1, 1])
+
+
+def test_a_normalised_channel_is_rounded_once() -> None:
+    """onnx.reference leaves channels out; onnxruntime's powers of large sums are imprecise."""
+    x = np.random.default_rng(5).standard_normal((2, 7, 3), "float32") * np.float32(1e6)
+    node = helper.make_node("LRN", ["x"], ["y"], size=3)
+    (found,) = apart.run_node(node, {"x": x[..., np.newaxis]}, 17)[-1]
+    squares = np.pad(x.astype(np.float64) ** 2, [(0, 0), (1, 1), (0, 0)])
+    sums = squares[:, :-2] + squares[:, 1:-1] + squares[:, 2:]
+    np.testing.assert_allclose(found[..., 0], x / (1 + 1e-4 / 3 * sums) ** 0.75, rtol=2**-23)

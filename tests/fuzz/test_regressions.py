@@ -392,3 +392,14 @@ def test_the_bound_knows_of_terms_that_cancel_out_in_a_body() -> None:
     exact = 0.05 - np.tanh(np.float64(np.float32(0.05)))
     assert not departure(np.asarray(np.float32(exact + 2 * np.spacing(np.float32(0.05)))), value)
     assert departure(np.asarray(np.float32(exact * 1.01)), value)
+
+
+def test_sums_of_an_image_of_two_equal_open_sizes() -> None:
+    """That the sizes are positive changes the terms in which the end of a row is known."""
+    nodes = [
+        _node("MaxPool", "x", "largest", kernel_shape=[3, 3, 3], ceil_mode=1),
+        _node("GlobalAveragePool", "largest", "y"),
+    ]
+    runs = [{"x": _floats(2, 8, 5, n, n)} for n in (3, 6, 23)]
+    finding = check_graph(Graph(20, nodes, runs[0], {}, ["y"], set(), runs[1:]))
+    assert finding is None, str(finding)

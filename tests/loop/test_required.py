@@ -8,6 +8,10 @@ import pytest
 
 import treadle
 from treadle import te
+from treadle.expr.nodes import int_value
+from treadle.loop.context import Context
+from treadle.loop.required import limited
+from treadle.te.loops import AxisNote
 from treadle.te.operations import Tensor
 from treadle.te.schedule import Schedule
 
@@ -60,3 +64,18 @@ def test_what_a_rounded_stage_reads_is_rounded_too() -> None:
     )
     with pytest.raises(treadle.ScheduleError, match="an output ends where its tensor ends"):
         s[d].round_up(s[d].op.axis[0])
+
+
+def test_a_bound_that_is_known_in_other_terms() -> None:
+    """That a size is positive changes the terms of what a condition has said of it before."""
+    n, task = te.var("n"), te.var("task")
+    size = te.max(n - 2, 0)
+    left = size - task % ((size + 15) // 16) * 16
+    vectors = (left + 15) // 16
+    context = Context([n], None)
+    with context.where(task >= 0), context.where(left < 16), context.where(n >= 3):
+        found = context.simplify(vectors)
+        assert context.known.bounds.reach(found).hi is None
+        assert limited(vectors, AxisNote("serial"), context.known) is found
+        assert limited(vectors, None, context.known) is found
+        assert int_value(limited(vectors, AxisNote("unrolled"), context.known)) == 1

@@ -22,7 +22,7 @@ from treadle.loop.nodes import Allocate, Buffer, For, Stmt, seq
 from treadle.loop.prefetch import matters, prefetches
 from treadle.loop.producers import Producers
 from treadle.loop.regions import Box
-from treadle.loop.required import check_kind, intersection
+from treadle.loop.required import check_kind, intersection, limited
 from treadle.loop.stores import Stores
 from treadle.loop.tails import tail
 from treadle.loop.tensorize import intrinsic_at, step_points, tensorize_error
@@ -73,8 +73,9 @@ class NestBuilder:
             return self._step(stage, k, nest, intrinsic)
         if nest.phase == "init" and leaf.kind == "reduce":
             return self._enter(stage, k + 1, nest)
-        extent = self.context.simplify(stage.extents(nest.roots, nest.overrides)[leaf])
         note = stage.notes.get(leaf)
+        whole = stage.extents(nest.roots, nest.overrides)[leaf]
+        extent = limited(whole, note, self.context.known)
         if int_value(extent) == 1 and (note is None or note.thread is None):
             return self._settle(stage, k, nest.entered(leaf, ZERO))
         return self._loop(stage, k, nest, leaf, extent)

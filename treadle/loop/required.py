@@ -20,6 +20,9 @@ from treadle.te.loops import AxisNote
 from treadle.te.operations import ComputeOp, IterVar
 from treadle.te.stage import Stage
 
+_OF_CONSTANT_BOUND = ("vectorized", "unrolled")
+"""Kinds of loops that are written out."""
+
 
 def check_rounded(reader: Stage, producer: Stage, d: int, index: Expr) -> None:
     """What is read past the end must be made past the end."""
@@ -157,6 +160,23 @@ def _passes(cond: Expr, box: Box, known: Simplifier) -> bool:
     return not axes and known.prove(at_worst) is True
 
 
+def limited(extent: Expr, note: AxisNote | None, known: Simplifier) -> Expr:
+    """Return the simplified extent of a loop; one that is unrolled keeps its constant bound.
+
+    What is known of sizes changes with every condition around, and so does what an expression is
+    simplified to: it need not be in the terms in which the bound is known.
+    """
+    found = known.run(extent)
+    if (
+        note is None
+        or note.kind not in _OF_CONSTANT_BOUND
+        or known.bounds.reach(found).hi is not None
+    ):
+        return found
+    high = known.bounds.reach(extent).hi
+    return found if high is None else known.run(ex.minimum(found, high))
+
+
 def check_kind(
     stage: Stage, leaf: IterVar, note: AxisNote, extent: Expr, known: Simplifier
 ) -> None:
@@ -164,7 +184,7 @@ def check_kind(
 
     Raises: ScheduleError.
     """
-    if note.kind in ("vectorized", "unrolled") and known.bounds.reach(extent).hi is None:
+    if note.kind in _OF_CONSTANT_BOUND and known.bounds.reach(extent).hi is None:
         raise ScheduleError(
             f"{leaf.name} cannot be {note.kind}: it has no constant bound, its extent is {extent}",
             at=f"stage {stage.name}",
