@@ -11,7 +11,7 @@ from treadle.expr import nodes as ex
 from treadle.expr.nodes import Const, Expr, Var
 from treadle.loop.nodes import Buffer, For, PrimFunc, Stmt, Store, seq
 from treadle.target.llvm import asm_text
-from treadle.target.llvm_facts import Facts, sums_in_memory
+from treadle.target.llvm_facts import Facts, in_whole_vectors, place_parts, sums_in_memory
 from treadle.target.llvm_ir import emit
 
 R, C, K = Var("r"), Var("c"), Var("k")
@@ -67,3 +67,22 @@ def test_the_loop_of_a_sum_in_a_result_stores_nothing() -> None:
 )
 def test_multiples_of_indices(index: Expr, multiple: int) -> None:
     assert Facts().multiple_of(index) == multiple
+
+
+def test_places_of_lanes() -> None:
+    lanes, four = ex.ramp(ZERO, 1, 8), ex.broadcast(Const.of(4), 8)
+    pairs = lanes // four * four + lanes % four
+    assert place_parts(pairs) == (ZERO, tuple(range(8)))
+    found = place_parts(ex.broadcast(R * 8 + 3, 8) + lanes // four * four)
+    assert found is not None
+    assert found[1] == (0, 0, 0, 0, 4, 4, 4, 4)
+    base, places = in_whole_vectors(*found)
+    assert Facts().multiple_of(base) == 8
+    assert places == (3, 3, 3, 3, 7, 7, 7, 7)
+    for unknown in (
+        ex.broadcast(R, 8) * lanes,
+        lanes // ex.broadcast(R, 8),
+        ex.ramp(ZERO, R, 8),
+        lanes // ex.broadcast(ZERO, 8),
+    ):
+        assert place_parts(unknown) is None

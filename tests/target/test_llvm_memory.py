@@ -11,6 +11,7 @@ from tests.targets import AVX2
 from treadle.expr import nodes as ex
 from treadle.expr.nodes import Const, Expr, Var
 from treadle.loop.nodes import Allocate, For, PrimFunc, Store, seq
+from treadle.target.llvm import asm_text
 from treadle.target.llvm_builder import Machine
 from treadle.target.llvm_ir import emit
 from treadle.target.parse import parse_target
@@ -182,3 +183,63 @@ def test_local_buffers_hold_bool_and_half() -> None:
     a, result = np.arange(8).astype(np.float16), np.zeros(8, np.float16)
     run(PrimFunc("k", (x, out), (), body), [a, result])
     np.testing.assert_array_equal(result, np.where(a > 2, a * 2, 0))
+
+
+def picked(base: Expr, places: Expr, size: int = 64) -> PrimFunc:
+    """Return y = the 16 elements of x at `base` + `places`."""
+    x, y = flat("x", "float32", size), flat("y", "float32", 16)
+    at = ex.broadcast(base, 16) + places
+    return PrimFunc("f", (x, y), (), Store(y, (ex.ramp(Const.of(0), 1, 16),), ex.load(x, (at,))))
+
+
+LANES = ex.ramp(Const.of(0), 1, 16)
+OF_FOUR = LANES // ex.broadcast(Const.of(4), 16) * ex.broadcast(Const.of(4), 16)
+
+
+@pytest.mark.parametrize("past", range(4))
+def test_places_within_a_vector_are_a_shuffle(past: int) -> None:
+    kernel = picked(Const.of(32 + past), OF_FOUR)
+    text = emit(kernel, parse_target("llvm -mtriple=x86_64-linux-gnu -mcpu=skylake-avx512"))
+    assert "gather" not in text
+    x, y = np.arange(64, dtype="float32"), np.zeros(16, "float32")
+    run(kernel, [x, y])
+    np.testing.assert_array_equal(y, 32 + past + np.arange(16) // 4 * 4)
+
+
+@pytest.mark.parametrize(
+    ("base", "places", "size"),
+    [
+        (36, OF_FOUR, 64),  # the last lanes lie in the next vector
+        (32, OF_FOUR, 60),  # what is read beside them lies past the end
+        (32, LANES // ex.broadcast(Const.of(4), 16) * ex.broadcast(Const.of(7), 16), 64),
+    ],
+)
+def test_places_of_several_vectors_are_gathered(base: int, places: Expr, size: int) -> None:
+    kernel = picked(Const.of(base), places, size)
+    text = emit(kernel, parse_target("llvm -mtriple=x86_64-linux-gnu -mcpu=skylake-avx512"))
+    assert "gather" in text
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["llvm -mtriple=aarch64-linux-gnu", "llvm -mtriple=riscv64-linux-gnu"],
+)
+def test_every_machine_shuffles(target: str) -> None:
+    assert asm_text(emit(picked(Const.of(33), OF_FOUR), parse_target(target)))
+
+
+def test_a_vector_is_loaded_for_each_of_its_shuffles() -> None:
+    """A shared one would take a register as long as one of them is still to be made."""
+    x, y = flat("x", "float32", 64), flat("y", "float32", 64)
+    stores = [
+        Store(
+            y,
+            (ex.ramp(Const.of(16 * k), 1, 16),),
+            ex.load(x, (ex.broadcast(Const.of(k), 16) + OF_FOUR,)),
+        )
+        for k in range(4)
+    ]
+    target = parse_target("llvm -mtriple=x86_64-linux-gnu -mcpu=skylake-avx512")
+    asm = asm_text(emit(PrimFunc("f", (x, y), (), seq(*stores)), target))
+    shuffles = [line for line in asm.splitlines() if "vpermilps" in line or "vshufps" in line]
+    assert len([line for line in shuffles if "(" in line]) == 4

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from treadle.cost.registers import fma_cycles, load_cycles, parts_of
+from treadle.cost.registers import fma_cycles, load_cycles, parts_of, shuffle_cycles
 from treadle.target.base import Target
 
 
@@ -63,6 +63,25 @@ def depthwise_cycles(
         _tile_cycles(DepthwiseTile(high, wide, tile.unrolled), taps, target) * down * across
         for high, down in parts_of(height, tile.high)
         for wide, across in parts_of(width, tile.wide)
+    )
+
+
+def lane_group_cycles(
+    image: tuple[int, int], tile: DepthwiseTile, taps: WindowTaps, target: Target
+) -> float:
+    """Return the cycles for a register of channels, several groups in it: `conv_lane_groups`.
+
+    The window has an axis for the channels, and its last one is written out in the tile. Each input
+    of a step is shuffled once.
+    """
+    height, width = (max(1, size) for size in image)
+    down, kernel = prod(taps.window[:-1]), taps.window[-1]
+    shuffled = sum(
+        _places(DepthwiseTile(1, wide, 1), kernel, taps) * across
+        for wide, across in parts_of(width, tile.wide)
+    )
+    return depthwise_cycles(image, tile, taps, target) + shuffle_cycles(
+        shuffled * down * height, target
     )
 
 

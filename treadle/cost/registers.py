@@ -24,6 +24,8 @@ that are repeated, take the rest."""
 _ISSUED = 0.9
 """The share of a core's vector operations that a tile gets: fitted to those of a loop of broadcasts
 and multiply-adds on Zen, 0.88 to 0.98 by the shape of the tile."""
+_UNITS_OF_PAIRS = 512
+"""Bits of units of which x86 cores have two, made of those of three smaller ones."""
 _FUNCTION_REGISTERS = 6
 """Registers of a transcendental function: argument, parts of it, the polynomial, a coefficient."""
 
@@ -74,6 +76,16 @@ def fma_cycles(vectors: float, target: Target) -> float:
 def load_cycles(vectors: float, target: Target) -> float:
     """Return the cycles in which so many whole vectors are read from level 1."""
     return vectors / target.machine.loads_of(target.vector_bits)
+
+
+def shuffle_cycles(vectors: float, target: Target) -> float:
+    """Return the cycles that so many shuffles of whole vectors take from multiply-adds.
+
+    Next to theirs another unit shuffles vectors of up to 256 bits; of units that take 512 bits at
+    once there are two, one of which shuffles.
+    """
+    alone = target.machine.fma_bits < _UNITS_OF_PAIRS
+    return 0.0 if alone else vectors / target.machine.fmas_per_cycle(target.vector_bits)
 
 
 def issue_cycles(operations: float, target: Target) -> float:

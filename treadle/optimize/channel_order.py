@@ -157,6 +157,14 @@ def pack_depthwise(w: np.ndarray, order: ChannelOrder) -> np.ndarray:
     return np.moveaxis(placed.reshape(c // order.block, order.block, *kernel), 1, -1)
 
 
+def pack_lane_groups(w: np.ndarray, order: ChannelOrder) -> np.ndarray:
+    """Return [c, size, kh, kw] as [chunks, kh, size, kw, block]."""
+    placed = arranged(w, 0, order)
+    c, *rest = placed.shape
+    blocks = placed.reshape(c // order.block, order.block, *rest)
+    return blocks.transpose(0, 3, 2, 4, 1)
+
+
 def merge_groups(w: np.ndarray, groups: int, merged: int) -> np.ndarray:
     """Return weights of `groups` groups as those of groups / `merged`, zeros off the diagonal.
 

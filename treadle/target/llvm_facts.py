@@ -3,9 +3,13 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable, Mapping
+
 from treadle.dtype import is_integer
 from treadle.errors import InternalError
 from treadle.expr import nodes as ex
+from treadle.expr.affine import decompose
 from treadle.expr.conditions import all_of, conjuncts
 from treadle.expr.nodes import Binary, Broadcast, Const, Expr, Load, Ramp, Select, Var
 from treadle.expr.traversal import loads, uses, walk
@@ -199,6 +203,44 @@ def linear_parts(index: Expr) -> tuple[Expr, Expr] | None:
             return None
         return _fold("mul", a[0], b[0]), _fold("mul", a[0], b[1])
     return _fold(index.op, a[0], b[0]), _fold(index.op, a[1], b[1])
+
+
+def place_parts(index: Expr) -> tuple[Expr, tuple[int, ...]] | None:
+    """Return (base, places) of a vector index that is base + places[lane], numbers; else None.
+
+    Divisions of lanes by numbers count: lane // 4 * 4 is 0, 0, 0, 0, 4, 4, ...
+    """
+    lanes = index.lanes
+    parts = linear_parts(index)
+    if parts is not None:
+        stride = ex.int_value(parts[1])
+        return None if stride is None else (parts[0], tuple(stride * k for k in range(lanes)))
+    if not isinstance(index, Binary) or index.op not in _OF_LANES:
+        return None
+    a, b = place_parts(index.a), place_parts(index.b)
+    if a is None or b is None:
+        return None
+    of = _OF_LANES[index.op]
+    if index.op in ("add", "sub"):
+        return _fold(index.op, a[0], b[0]), tuple(map(of, a[1], b[1]))
+    x, y = ex.int_value(a[0]), ex.int_value(b[0])
+    if x is None or y is None or (index.op != "mul" and y + min(b[1]) <= 0):
+        return None
+    return Const.of(0), tuple(of(x + p, y + q) for p, q in zip(a[1], b[1], strict=True))
+
+
+def in_whole_vectors(base: Expr, places: tuple[int, ...]) -> tuple[Expr, tuple[int, ...]]:
+    """Return (base, places) with what the base is past a multiple of the lanes in the places."""
+    total = decompose(base)
+    past = total.const % len(places)
+    rest = total.like(total.terms, total.const - past).to_expr() if past else base
+    return rest, tuple(past + p for p in places)
+
+
+_OF_LANES: Mapping[str, Callable[[int, int], int]] = {
+    "add": operator.add, "sub": operator.sub, "mul": operator.mul,
+    "floordiv": operator.floordiv, "floormod": operator.mod,
+}  # fmt: skip
 
 
 def _fold(op: BinaryOp, a: Expr, b: Expr) -> Expr:

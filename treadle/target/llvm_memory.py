@@ -15,6 +15,8 @@ from treadle.target.llvm_builder import Builder, Machine, memory_type, suffix, v
 from treadle.target.llvm_facts import flat_size
 from treadle.target.machine import SHUFFLED_STRIDE
 
+_ZERO = 'call i64 asm sideeffect "", "=r,0"(i64 0) nounwind'
+
 
 class Mask(NamedTuple):
     """The lanes that are on: the name of a vector of `lanes` bits."""
@@ -39,6 +41,7 @@ class Memory:
         self.b = builder
         self.machine = machine
         self.pointers: dict[int, str] = {}
+        self.apart: dict[tuple[int, ...], str] = {}  # zeros that LLVM takes for any numbers
 
     # -- addresses
 
@@ -112,6 +115,22 @@ class Memory:
         if is_small and (mask is None or self._has_masks(buffer)):
             return self._shuffled_load(buffer, base, stride, lanes, mask)
         return None
+
+    def picked_load(
+        self, buffer: Buffer, base: str, places: tuple[int, ...], multiple: int = 1
+    ) -> str:
+        """Return the elements at `places` of the vector at `base`, as long as there are places.
+
+        Loads of the same vector for other places are others to LLVM: a shared one would take a
+        register until the last of them. `base` is a multiple of `multiple`, a power of two.
+        """
+        lanes, index = len(places), base
+        if self.machine.wide_registers:
+            if places not in self.apart:
+                self.apart[places] = self.b.let_entry(_ZERO)
+            index = self.b.let(f"add i64 {base}, {self.apart[places]}")
+        raw = self.load(buffer, index, lanes, None, multiple)
+        return self._shuffle(buffer, raw, raw, lanes, list(places))
 
     def gather(self, buffer: Buffer, index: str, lanes: int, mask: Mask | None) -> str:
         """Return the elements at a vector of indices."""

@@ -37,7 +37,14 @@ from treadle.target.llvm_builder import (
     vector,
 )
 from treadle.target.llvm_emitted import Emitted
-from treadle.target.llvm_facts import Facts, apart, buffer_of, linear_parts
+from treadle.target.llvm_facts import (
+    Facts,
+    apart,
+    buffer_of,
+    in_whole_vectors,
+    linear_parts,
+    place_parts,
+)
 from treadle.target.llvm_intrinsics import Vector
 from treadle.target.llvm_memory import Memory
 from treadle.target.llvm_operands import Neighbours, intrinsic_of
@@ -299,10 +306,25 @@ class Values:
         if e.lanes == 1:
             raw = self.memory.load(buffer, self._ready(index), 1)
         elif parts is None or not _is_strided(parts):
-            raw = self.memory.gather(buffer, self._ready(index), e.lanes, self.emitted.mask)
+            raw = self._picked_load(e, buffer) or self.memory.gather(
+                buffer, self._ready(index), e.lanes, self.emitted.mask
+            )
         else:
             raw = self._linear_load(e, buffer, parts)
         return self.memory.from_memory(raw, e.dtype, e.lanes)
+
+    def _picked_load(self, e: Load, buffer: Buffer) -> str | None:
+        """Return lanes that all lie in one whole vector, None where they may not."""
+        parts = place_parts(e.indices[0])
+        if parts is None or self.emitted.mask is not None:
+            return None
+        base, places = in_whole_vectors(*parts)
+        whole = any(self.facts.multiple_of(d) % e.lanes == 0 for d in buffer.shape)
+        begins = self.facts.multiple_of(base) % e.lanes == 0
+        if not whole or not begins or min(places) < 0 or max(places) >= e.lanes:
+            return None
+        multiple = self._multiple_of(base)
+        return self.memory.picked_load(buffer, self._ready(base), places, multiple)
 
     def _linear_load(self, e: Load, buffer: Buffer, parts: tuple[Expr, Expr]) -> str:
         base, stride = self._ready(parts[0]), ex.int_value(parts[1])

@@ -32,7 +32,7 @@ SEEDS = (*range(12), 16, 24)
 
 
 def random_calls(seed: int) -> Iterator[Call]:
-    """Yield convolutions, one of them 1x1, a transposed one and a product of random sizes."""
+    """Yield convolutions, a 1x1, a transposed and a grouped one, and a product of random sizes."""
     rng = np.random.default_rng(seed)
 
     def of(*values: Any) -> Any:
@@ -59,6 +59,10 @@ def random_calls(seed: int) -> Iterator[Call]:
     k, n = of(2, 16, 40, 41), of(1, 16, 50)
     values = var("x", of(1, 3), of(1, 2, 9, 33), k)
     yield matmul(values, constant(k, n), origin="product")
+    size, chunks = of(2, 4, 8), of(1, 2, 3)
+    blocks = var("x", of(1, 2), 16 * chunks, of(5, 8), of(4, 9, 17))
+    w, groups = constant(16 * chunks, size, kernel, of(1, 3)), 16 * chunks // size
+    yield conv(blocks, w, groups=groups, strides=steps, origin="groups")
 
 
 def forced(call: Call, target: Target) -> Iterator[tuple[str, Any]]:
@@ -146,6 +150,11 @@ REASONS: tuple[tuple[str, Call, str], ...] = (
     ("direct", conv(var("x", 1, 8, 6, 6), var("w", 8, 8, 3, 3)), "weights known when compiled"),
     ("grouped", conv(var("x", 1, 8, 6, 6), constant(8, 8, 3, 3)), "there is one group"),
     ("grouped", conv(var("x", 1, 8, 6), constant(8, 4, 3), groups=2), "images of known sizes"),
+    (
+        "lane-groups",
+        conv(var("x", 1, 32, 6, 6), constant(64, 4, 3, 3), groups=8),
+        "as many inputs as filters",
+    ),
     ("winograd-2", conv(var("x", 1, 8, 6, 6), constant(8, 8, 1, 1)), "windows of several taps"),
     (
         "winograd-4",

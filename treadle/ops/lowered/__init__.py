@@ -13,6 +13,7 @@ from treadle.ops.lowered.channel_blocks import (
     unpack_nchwc,
 )
 from treadle.ops.lowered.conv_grouped import grouped_conv2d_nchwc
+from treadle.ops.lowered.conv_lane_groups import lane_groups_conv2d_nchwc
 from treadle.ops.lowered.conv_nchwc import conv2d_nchwc, depthwise_conv2d_nchwc
 from treadle.ops.lowered.conv_phased import phased_conv_nchwc
 from treadle.ops.lowered.conv_strassen import conv2d_strassen_nchwc, strassen_blocks_nchwc
@@ -43,6 +44,7 @@ LOWERED = frozenset(
         gather_packed,
         grouped_conv2d_nchwc,
         interleave_phases,
+        lane_groups_conv2d_nchwc,
         layer_norm_nchwc,
         matmul_staged,
         pack_nchwc,

@@ -21,7 +21,7 @@ from treadle.ops.schedules.conv_bands import rows_per_band
 from treadle.ops.schedules.conv_fetches import fetch_ahead, fetch_operands, share_next_panels
 from treadle.ops.schedules.conv_reduction import may_cut, pick_blocks, run_blocks
 from treadle.ops.schedules.default import schedule_operands
-from treadle.ops.schedules.depthwise_tiles import depthwise_tile
+from treadle.ops.schedules.depthwise_tiles import depthwise_tile, lane_group_tile
 from treadle.ops.schedules.stages import (
     apart_from_result,
     axes_of,
@@ -310,14 +310,41 @@ def schedule_depthwise_nchwc(group: Group, target: Target, knobs: Knobs) -> None
     that a position is inside or outside, and tiles inside have no guard (`specialize_guards`).
     """
     total = _prepare(group, target, knobs, inlines_border=True)
+    _positions_in_registers(group, total, target, knobs)
+
+
+def schedule_lane_groups(group: Group, target: Target, knobs: Knobs) -> None:
+    """As `schedule_depthwise_nchwc`, for each channel of a group: shuffles of a row of inputs.
+
+    What is written out are the channels, the positions and the taps of a row, in this order: a tap
+    finds the shuffle that the next position's tap before it has made.
+    """
+    total = _prepare(group, target, knobs)
+    _positions_in_registers(group, total, target, knobs, share_registers=True)
+    op = total.op
+    assert isinstance(op, ComputeOp)
+    total.unroll(op.reduce_axis[-2])
+
+
+def _positions_in_registers(
+    group: Group, total: Stage, target: Target, knobs: Knobs, *, share_registers: bool = False
+) -> None:
+    """Keep the sums of a tile of positions in registers, a lane for each channel.
+
+    `share_registers`: groups of several channels share one.
+    """
     s = group.schedule
     result = s[group.outputs[0]]
     peel_border(result)
     n, oc, *deep, oh, ow, ocb = _image_axes(result, flat=True)
     height, width = _inside(result, oh), _inside(result, ow)
     image = (1, width or DEPTHWISE_WIDTH) if DYNAMIC in (height, width) else (height, width)
-    tail = function_registers() if any(is_costly(x) for x in s.stages) else 0
-    tile = depthwise_tile(knobs, image, _taps_of(total), target, tail=tail)
+    taps = _taps_of(total)
+    if share_registers:
+        tile = lane_group_tile(knobs, image, taps, target)
+    else:
+        tail = function_registers() if any(is_costly(x) for x in s.stages) else 0
+        tile = depthwise_tile(knobs, image, taps, target, tail=tail)
     oh_outer, oh_inner = result.split(oh, factor=tile.high)
     ow_outer, ow_inner = result.split(ow, factor=tile.wide)
     register, ocb = by_register(result, ocb, target)

@@ -12,11 +12,18 @@ from treadle.te.knobs import Knobs
 
 
 def depthwise_tile(
-    knobs: Knobs, image: tuple[int, int], taps: WindowTaps, target: Target, *, tail: int = 0
+    knobs: Knobs,
+    image: tuple[int, int],
+    taps: WindowTaps,
+    target: Target,
+    *,
+    tail: int = 0,
+    shape: tuple[int, int] | None = None,
 ) -> DepthwiseTile:
     """Return knob "tile": that with the fewest cycles for an image of (height, width) positions.
 
     The epilogue takes `tail` registers, which counts where the weights stay in registers, too.
+    `shape`: how many rows the tile has, and axes of the window are unrolled in it; None: any.
 
     Sums, weights and inputs fit the registers. Ties go to tiles that leave no rest, then to the
     flatter one, then to the larger one.
@@ -26,14 +33,25 @@ def depthwise_tile(
     tiles = [
         t
         for t in _tiles(image, taps, target)
-        if registers_of(t, taps) <= (whole if t.unrolled == len(taps.window) else room)
+        if shape in (None, (t.high, t.unrolled))
+        and registers_of(t, taps) <= (whole if t.unrolled == len(taps.window) else room)
     ]
 
     def rank(tile: DepthwiseTile) -> tuple[float, bool, int, int]:
         rest = image[0] % tile.high > 0 or image[1] % tile.wide > 0
         return round(depthwise_cycles(image, tile, taps, target), 6), rest, tile.high, -tile.wide
 
-    return knobs.pick("tile", tiles or [DepthwiseTile(1, 1, 0)], cost=rank)
+    return knobs.pick("tile", tiles or [DepthwiseTile(1, 1, shape[1] if shape else 0)], cost=rank)
+
+
+def lane_group_tile(
+    knobs: Knobs, image: tuple[int, int], taps: WindowTaps, target: Target
+) -> DepthwiseTile:
+    """Return knob "tile" of groups that share a register: of one row, its taps written out.
+
+    What is shuffled of a row serves all taps of it, and no other row of sums.
+    """
+    return depthwise_tile(knobs, image, taps, target, shape=(1, 1))
 
 
 def _room(target: Target) -> int:

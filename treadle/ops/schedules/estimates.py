@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from treadle.cost.depthwise import WindowTaps, depthwise_cycles
+from treadle.cost.depthwise import WindowTaps, depthwise_cycles, lane_group_cycles
 from treadle.cost.memory import (
     copy_cycles,
     memory_bytes_per_cycle,
@@ -30,7 +30,7 @@ from treadle.cost.registers import (
 from treadle.cost.unknown import MATRIX_EXTENT
 from treadle.ops.schedules.conv import image_tile
 from treadle.ops.schedules.conv_reduction import may_cut
-from treadle.ops.schedules.depthwise_tiles import depthwise_tile
+from treadle.ops.schedules.depthwise_tiles import depthwise_tile, lane_group_tile
 from treadle.ops.schedules.matmul import joint_rows, matmul_tile
 from treadle.ops.schedules.plain_conv import ConvTile, conv_tile, conv_tile_cycles
 from treadle.ops.schedules.tiles import best_rows, row_pitch
@@ -92,6 +92,11 @@ def conv2d_nchwc_cycles(shape: BlockedConvShape, target: Target) -> float:
 def depthwise_nchwc_cycles(image: tuple[int, int], taps: WindowTaps, target: Target) -> float:
     """Return the cycles of `schedule_depthwise_nchwc` for one register of channels."""
     return depthwise_cycles(image, depthwise_tile(Knobs(), image, taps, target), taps, target)
+
+
+def lane_group_nchwc_cycles(image: tuple[int, int], taps: WindowTaps, target: Target) -> float:
+    """Return the cycles of `schedule_lane_groups` for one register of channels."""
+    return lane_group_cycles(image, lane_group_tile(Knobs(), image, taps, target), taps, target)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from typing import Any
 from treadle.optimize.methods.conv_depthwise import conv_depthwise
 from treadle.optimize.methods.conv_direct import conv_direct
 from treadle.optimize.methods.conv_grouped import conv_grouped
+from treadle.optimize.methods.conv_lane_groups import conv_lane_groups
 from treadle.optimize.methods.conv_plain import conv_plain
 from treadle.optimize.methods.conv_scaled import conv_scaled
 from treadle.optimize.methods.conv_small import conv_bytes, conv_pairs
@@ -25,7 +26,8 @@ from treadle.optimize.methods.transposed_phases import transposed_phases
 from treadle.optimize.methods.transposed_plain import transposed_plain
 
 BUILT_IN: tuple[Method[Any], ...] = (
-    *(conv_bytes, conv_pairs, conv_depthwise, conv_scaled, conv_direct, conv_grouped),
+    *(conv_bytes, conv_pairs, conv_depthwise, conv_scaled, conv_direct),
+    *(conv_lane_groups, conv_grouped),
     *(*conv_winograd, conv_strassen, conv_in_tiles, conv_plain),
     *(transposed_phases, transposed_by_phase, transposed_plain),
     *(
