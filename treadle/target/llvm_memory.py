@@ -122,7 +122,8 @@ class Memory:
         """Return the elements at `places` of the vector at `base`, as long as there are places.
 
         Loads of the same vector for other places are others to LLVM: a shared one would take a
-        register until the last of them. Local buffers may be registers. `base` is a multiple of `multiple`, a power of two.
+        register until the last of them. Local buffers may be registers, and are not hidden. `base`
+        is a multiple of `multiple`, a power of two.
         """
         lanes, index = len(places), base
         if self.machine.wide_registers and buffer.scope != "local":
