@@ -25,7 +25,7 @@ _ISSUED = 0.9
 """The share of a core's vector operations that a tile gets: fitted to those of a loop of broadcasts
 and multiply-adds on Zen, 0.88 to 0.98 by the shape of the tile."""
 _UNITS_OF_PAIRS = 512
-"""Bits of units of which x86 cores have two, made of those of three smaller ones."""
+"""Bits from which on a unit takes the places of two smaller ones: of three, two units are left."""
 _FUNCTION_REGISTERS = 6
 """Registers of a transcendental function: argument, parts of it, the polynomial, a coefficient."""
 
