@@ -84,6 +84,21 @@ class Facts:
         a, b = self._multiples[node.a], self._multiples[node.b]
         return min(a * b, _MOST_MULTIPLE) if node.op == "mul" else min(a, b)
 
+    def within_vector(self, index: Expr, buffer: Buffer) -> tuple[Expr, tuple[int, ...]] | None:
+        """Return where lanes lie that are all in one vector of as many, as (base, places).
+
+        That vector lies in the buffer: both begin and end at multiples of its length. None where
+        the lanes may lie in several.
+        """
+        parts = place_parts(index)
+        if parts is None:
+            return None
+        base, places = in_whole_vectors(*parts)
+        whole = any(self.multiple_of(d) % index.lanes == 0 for d in buffer.shape)
+        begins = self.multiple_of(base) % index.lanes == 0
+        is_inside = min(places) >= 0 and max(places) < index.lanes
+        return (base, places) if whole and begins and is_inside else None
+
     def reads(self, e: Expr) -> frozenset[int]:
         """Return the ids of the buffers that `e` reads."""
         inside = e.leaves

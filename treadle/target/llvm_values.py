@@ -37,14 +37,7 @@ from treadle.target.llvm_builder import (
     vector,
 )
 from treadle.target.llvm_emitted import Emitted
-from treadle.target.llvm_facts import (
-    Facts,
-    apart,
-    buffer_of,
-    in_whole_vectors,
-    linear_parts,
-    place_parts,
-)
+from treadle.target.llvm_facts import Facts, apart, buffer_of, linear_parts
 from treadle.target.llvm_intrinsics import Vector
 from treadle.target.llvm_memory import Memory
 from treadle.target.llvm_operands import Neighbours, intrinsic_of
@@ -306,35 +299,27 @@ class Values:
         if e.lanes == 1:
             raw = self.memory.load(buffer, self._ready(index), 1)
         elif parts is None or not _is_strided(parts):
-            raw = self._picked_load(e, buffer) or self.memory.gather(
-                buffer, self._ready(index), e.lanes, self.emitted.mask
-            )
+            raw = self._scattered_load(e, buffer)
         else:
             raw = self._linear_load(e, buffer, parts)
         return self.memory.from_memory(raw, e.dtype, e.lanes)
 
-    def _picked_load(self, e: Load, buffer: Buffer) -> str | None:
-        """Return lanes that all lie in one whole vector, None where they may not."""
-        parts = place_parts(e.indices[0])
-        if parts is None or self.emitted.mask is not None:
-            return None
-        base, places = in_whole_vectors(*parts)
-        whole = any(self.facts.multiple_of(d) % e.lanes == 0 for d in buffer.shape)
-        begins = self.facts.multiple_of(base) % e.lanes == 0
-        if not whole or not begins or min(places) < 0 or max(places) >= e.lanes:
-            return None
-        multiple = self._multiple_of(base)
-        return self.memory.picked_load(buffer, self._ready(base), places, multiple)
+    def _scattered_load(self, e: Load, buffer: Buffer) -> str:
+        """Shuffle a whole vector that has all lanes in it, else gather them."""
+        mask, found = self.emitted.mask, self.facts.within_vector(e.indices[0], buffer)
+        if found is None or mask is not None:
+            return self.memory.gather(buffer, self._ready(e.indices[0]), e.lanes, mask)
+        base, places = found
+        return self.memory.picked_load(buffer, self._ready(base), places, self._multiple_of(base))
 
     def _linear_load(self, e: Load, buffer: Buffer, parts: tuple[Expr, Expr]) -> str:
-        base, stride = self._ready(parts[0]), ex.int_value(parts[1])
+        base, stride, mask = self._ready(parts[0]), ex.int_value(parts[1]), self.emitted.mask
         if stride is not None:
-            multiple, mask = self._multiple_of(parts[0]), self.emitted.mask
+            multiple = self._multiple_of(parts[0])
             found = self.memory.strided_load(buffer, base, stride, e.lanes, mask, multiple)
             if found is not None:
                 return found
-        places = self._ramp(ex.Ramp(parts[0], parts[1], e.lanes))
-        return self.memory.gather(buffer, places, e.lanes, self.emitted.mask)
+        return self.memory.gather(buffer, self._ramp(ex.Ramp(*parts, e.lanes)), e.lanes, mask)
 
     def _multiple_of(self, index: Expr) -> int:
         """Return what an index is a multiple of, where instructions depend on it."""
