@@ -152,17 +152,19 @@ def pack_weights(w: np.ndarray, inputs: ChannelOrder, outputs: ChannelOrder) -> 
 
 def pack_depthwise(w: np.ndarray, order: ChannelOrder) -> np.ndarray:
     """Return [c, 1, *kernel] as [chunks, *kernel, block]."""
-    placed = arranged(w, 0, order)
-    c, _, *kernel = placed.shape
-    return np.moveaxis(placed.reshape(c // order.block, order.block, *kernel), 1, -1)
+    return _lanes_last(w[:, 0], order)
 
 
 def pack_lane_groups(w: np.ndarray, order: ChannelOrder) -> np.ndarray:
     """Return [c, size, kh, kw] as [chunks, kh, size, kw, block]."""
+    return _lanes_last(w, order).swapaxes(1, 2)
+
+
+def _lanes_last(w: np.ndarray, order: ChannelOrder) -> np.ndarray:
+    """Return [c, ...] as [chunks, ..., block]."""
     placed = arranged(w, 0, order)
     c, *rest = placed.shape
-    blocks = placed.reshape(c // order.block, order.block, *rest)
-    return blocks.transpose(0, 3, 2, 4, 1)
+    return np.moveaxis(placed.reshape(c // order.block, order.block, *rest), 1, -1)
 
 
 def merge_groups(w: np.ndarray, groups: int, merged: int) -> np.ndarray:

@@ -20,21 +20,8 @@ from treadle.graph.operator import Fusion, Operator, register
 from treadle.graph.types import Dim, TensorType, Type, same_dim, tensor_type
 from treadle.ops.accumulate import product, product_example
 from treadle.ops.axis_names import image_axes
-from treadle.ops.conv import (
-    ConvAttrs,
-    check_factors,
-    conv_axes,
-    padded,
-    padding,
-    reference_conv,
-    stages,
-)
-from treadle.ops.lowered.channel_blocks import (
-    PackAttrs,
-    UnpackAttrs,
-    reference_pack,
-    reference_unpack,
-)
+from treadle.ops.conv import ConvAttrs, check_factors, conv_axes, padded, padding, stages
+from treadle.ops.lowered.conv_nchwc import reference_in_blocks
 from treadle.ops.numeric import dims_of
 from treadle.ops.schedules.conv import schedule_lane_groups
 from treadle.ops.window import kernel_axes, positions
@@ -76,9 +63,7 @@ def _reference(attrs: ConvAttrs, x: np.ndarray, w: np.ndarray) -> np.ndarray:
     chunks, kh, size, kw, block = w.shape
     channels = chunks * block
     plain = w.transpose(0, 4, 2, 1, 3).reshape(channels, size, kh, kw)
-    data = reference_unpack(UnpackAttrs(channels), x)
-    made = reference_conv(replace(attrs, groups=channels // size), data, plain)
-    return reference_pack(PackAttrs(block), made)
+    return reference_in_blocks(replace(attrs, groups=channels // size), x, plain, block)
 
 
 def _flops(attrs: ConvAttrs, x: Type, w: Type) -> Dim:

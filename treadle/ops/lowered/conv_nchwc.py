@@ -91,12 +91,17 @@ def _compute_conv2d_nchwc(attrs: BlockedConvAttrs, x: te.Tensor, w: te.Tensor) -
     return stages(pad, total, x.dtype)
 
 
+def reference_in_blocks(attrs: ConvAttrs, x: np.ndarray, w: np.ndarray, block: int) -> np.ndarray:
+    """Return a convolution of data in blocks with weights as a model has them, in blocks again."""
+    data = reference_unpack(UnpackAttrs(x.shape[1] * x.shape[-1]), x)
+    return reference_pack(PackAttrs(block), reference_conv(attrs, data, w))
+
+
 def _reference_conv2d_nchwc(attrs: BlockedConvAttrs, x: np.ndarray, w: np.ndarray) -> np.ndarray:
     chunks, per_group, *kernel, ib, ob = w.shape
     split = np.moveaxis(w, (-1, -2), (1, 3))  # [oc/ob, ob, ic/ib, ib, *kernel]
     plain = split.reshape(chunks * ob, per_group * ib, *kernel)
-    data = reference_unpack(UnpackAttrs(x.shape[1] * ib), x)
-    return reference_pack(PackAttrs(ob), reference_conv(attrs, data, plain))
+    return reference_in_blocks(attrs, x, plain, ob)
 
 
 def _flops_conv2d_nchwc(attrs: BlockedConvAttrs, x: Type, w: Type) -> Dim:
@@ -194,9 +199,7 @@ def _reference_depthwise(attrs: ConvAttrs, x: np.ndarray, w: np.ndarray) -> np.n
     chunks, *kernel, block = w.shape
     channels = chunks * block
     plain = np.moveaxis(w, -1, 1).reshape(channels, 1, *kernel)
-    data = reference_unpack(UnpackAttrs(channels), x)
-    made = reference_conv(replace(attrs, groups=channels), data, plain)
-    return reference_pack(PackAttrs(block), made)
+    return reference_in_blocks(replace(attrs, groups=channels), x, plain, block)
 
 
 def _flops_depthwise(attrs: ConvAttrs, x: Type, w: Type) -> Dim:
